@@ -217,7 +217,7 @@ pub struct FamilyAddresses {
 
 /// Value of [`CLUSTER_NETWORK`]: the flags that must be equal for controller and agents. Ranges derived from others, such as the
 /// default masquerade range of a family, are included.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterNetwork {
     /// Pod ranges, each with the prefix length of a node's share, such as `10.244.0.0/16/24`.
@@ -231,6 +231,19 @@ pub struct ClusterNetwork {
     pub masquerade_subnets: Vec<IpNet>,
     /// MTU of pod interfaces, in bytes.
     pub mtu: u32,
+    /// Whether pods have the cluster's network at all, or another plugin connects them.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub default_network: bool,
+}
+
+/// What those mean that do not say it.
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// Reads the JSON value of annotation `key`.
@@ -265,8 +278,10 @@ impl PodNetworks {
     pub fn default_of(value: &str) -> Result<PodNetwork, AnnotationError> {
         let mut all: Self = decode(POD_NETWORKS, value)?;
         let found = all.0.remove(DEFAULT_NETWORK);
-        let network =
-            found.ok_or_else(|| AnnotationError::NoDefault { key: POD_NETWORKS, value: quoted(value) })?;
+        Self::checked(found.ok_or_else(|| Self::no_default(value))?, value)
+    }
+
+    fn checked(network: PodNetwork, value: &str) -> Result<PodNetwork, AnnotationError> {
         if network.ip_addresses.is_empty() {
             return Err(AnnotationError::Malformed {
                 key: POD_NETWORKS,
@@ -283,9 +298,21 @@ impl PodNetworks {
     /// # Errors
     /// Fails as [`Self::default_of`], or another entry names no interface.
     pub fn all_of(value: &str) -> Result<(PodNetwork, BTreeMap<String, PodNetwork>), AnnotationError> {
-        let default = Self::default_of(value)?;
+        let (default, others) = Self::read(value)?;
+        let default = default.ok_or_else(|| Self::no_default(value))?;
+        Ok((default, others))
+    }
+
+    /// What [`Self::all_of`] says where there is no entry of the cluster network.
+    pub fn no_default(value: &str) -> AnnotationError {
+        AnnotationError::NoDefault { key: POD_NETWORKS, value: quoted(value) }
+    }
+
+    /// As [`Self::all_of`], also where another plugin has the cluster's network, and the pod has no entry of it.
+    pub fn read(value: &str) -> Result<(Option<PodNetwork>, BTreeMap<String, PodNetwork>), AnnotationError> {
         let mut all: Self = decode(POD_NETWORKS, value)?;
-        all.0.remove(DEFAULT_NETWORK);
+        let default =
+            all.0.remove(DEFAULT_NETWORK).map(|network| Self::checked(network, value)).transpose()?;
         for (key, network) in &all.0 {
             if network.interface.as_ref().is_none_or(String::is_empty) {
                 return Err(AnnotationError::Malformed {

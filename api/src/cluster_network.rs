@@ -96,6 +96,10 @@ pub struct ClusterNetworkArgs {
     /// MTU of pod interfaces, in bytes.
     #[arg(long, env = "SLIPSTREAM_MTU", default_value_t = 1400)]
     pub mtu: u16,
+    /// Connect every pod to the cluster's network. With `false` another plugin does, below Multus: pods get interfaces on virtual
+    /// networks alone, each by a call for its NetworkAttachmentDefinition, and services and network policies are that plugin's.
+    #[arg(long, env = "SLIPSTREAM_DEFAULT_NETWORK", default_value_t = true, action = clap::ArgAction::Set)]
+    pub default_network: bool,
 }
 
 #[cfg(test)]

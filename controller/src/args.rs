@@ -194,7 +194,14 @@ impl Run {
             certificates,
             external_authorities,
             network:
-                ClusterNetworkArgs { cluster_subnets, service_cidrs, join_subnet, masquerade_subnet, mtu },
+                ClusterNetworkArgs {
+                    cluster_subnets,
+                    service_cidrs,
+                    join_subnet,
+                    masquerade_subnet,
+                    mtu,
+                    default_network,
+                },
             network_policy,
             host_network_namespace,
             adopt,
@@ -219,10 +226,16 @@ impl Run {
             masquerade_subnets: masquerade_subnet,
             mtu,
             host_network_namespace: Some(host_network_namespace).filter(|name| !name.is_empty()),
+            default_network,
             features: Features::ALL,
         }
         .with_default_ranges();
         config.validate().context("address ranges")?;
+        if !default_network {
+            tracing::info!(
+                "another plugin has the cluster's network (--default-network=false): pods get interfaces on virtual networks alone"
+            );
+        }
         if !network_policy {
             tracing::warn!("network policies are not enforced (--network-policy=false)");
         }

@@ -60,6 +60,8 @@ pub struct Config {
     pub mtu: u16,
     /// The namespace that represents the nodes where policies select namespaces.
     pub host_network_namespace: Option<String>,
+    /// Whether pods have the cluster's network by Slipstream; otherwise another plugin connects them, and serves services.
+    pub default_network: bool,
     /// Features of the northbound schema.
     pub features: Features,
 }
@@ -141,6 +143,7 @@ impl Config {
             join_subnets: self.join_subnets.clone(),
             masquerade_subnets: self.masquerade_subnets.clone(),
             mtu: self.mtu.into(),
+            default_network: self.default_network,
         })
     }
 
@@ -239,6 +242,7 @@ mod tests {
             masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
             mtu: 1400,
             host_network_namespace: None,
+            default_network: true,
             features: Features::ALL,
         }
     }

@@ -14,6 +14,7 @@ use crate::certificates;
 use crate::config::Config;
 use crate::engine::{Engine, Input, Leadership, Outlets, Reason};
 use crate::kubernetes::lease::Election;
+use crate::kubernetes::watch::Interest;
 use crate::kubernetes::{self, Access, annotate, events, reports};
 use crate::metrics::Metrics;
 use crate::network_api;
@@ -139,7 +140,8 @@ impl Controller {
             "claim-status",
             reports::run(kube.clone(), claim_reports, notices.clone(), metrics.clone()),
         );
-        kubernetes::watch::start(tasks, &kube, &inputs, &metrics, network_policy);
+        let interest = Interest { default_network: config.default_network, network_policy };
+        kubernetes::watch::start(tasks, &kube, &inputs, &metrics, interest);
         if let Some(settings) = certificates {
             certificates::start(tasks, &kube, settings);
         }

@@ -30,6 +30,7 @@ fn config() -> Config {
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
         mtu: 1400,
         host_network_namespace: Some(model::HOST_NAMESPACE.to_owned()),
+        default_network: true,
         features: Features::ALL,
     }
 }

@@ -133,6 +133,8 @@ async fn connect(config: &Config) -> anyhow::Result<Node> {
         pods: Pods::default(),
         datapath: Arc::new(datapath),
         mtu: config.network.mtu.into(),
+        cni_conf_dir: config.cni_conf_dir.clone(),
+        default_network: config.network.default_network,
         calls: Default::default(),
         journal: Default::default(),
         metrics: Metrics::default(),

@@ -189,6 +189,8 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
         pods,
         datapath,
         mtu: config.network.mtu.into(),
+        cni_conf_dir: config.cni_conf_dir.clone(),
+        default_network: config.network.default_network,
         calls: Default::default(),
         journal: Default::default(),
         metrics,

@@ -155,6 +155,8 @@ impl Bed {
             ovs: Ovs::connect(&ovs.db(), SOON).await.unwrap(),
             pods: Pods::default(),
             datapath: Arc::new(datapath),
+            cni_conf_dir: Default::default(),
+            default_network: true,
             mtu: 1400,
             calls: Default::default(),
             journal: Default::default(),

@@ -202,7 +202,7 @@ pub fn pod(object: core::Pod) -> Option<SeenPod> {
     let networks = get(annotation::POD_NETWORKS).map(PodNetworks::default_of);
     let others = get(annotation::POD_NETWORKS)
         .filter(|value| value.contains(annotation::ROLE_SECONDARY))
-        .and_then(|value| PodNetworks::all_of(value).ok())
+        .and_then(|value| PodNetworks::read(value).ok())
         .map(|(_, others)| others);
     let request = pod_attachments::parse(get);
     let selections =

@@ -46,13 +46,22 @@ struct Kind<K, T, N> {
     unknown: Option<fn() -> Input>,
 }
 
-/// Starts all watches, each a task of the set. Without `network_policy` no policy is of interest.
+/// What is of interest; objects of other kinds count as not there.
+#[derive(Debug, Clone, Copy)]
+pub struct Interest {
+    /// What the cluster's network serves and is held to: services and network policies.
+    pub default_network: bool,
+    /// Policies of any network.
+    pub network_policy: bool,
+}
+
+/// Starts all watches, each a task of the set.
 pub fn start(
     tasks: &Tasks,
     client: &Client,
     inputs: &mpsc::Sender<Input>,
     metrics: &Metrics,
-    network_policy: bool,
+    Interest { default_network, network_policy }: Interest,
 ) {
     let plain = |kind: &'static str| tracing::info_span!("watch", kind);
     macro_rules! watch {
@@ -88,21 +97,29 @@ pub fn start(
     });
     watch!(Kind {
         name: "services",
-        read: |Lenient(object): Lenient<core::Service>| Some(Service::from_object(&object)),
+        read: if default_network {
+            |Lenient(object): Lenient<core::Service>| Some(Service::from_object(&object))
+        } else {
+            |_| None
+        },
         key: namespaced::<Lenient<core::Service>>,
         input: Input::Services,
         unknown: None,
     });
     watch!(Kind {
         name: "endpoint slices",
-        read: |object: discovery::EndpointSlice| Some(EndpointSlice::from_object(&object)),
+        read: if default_network {
+            |object: discovery::EndpointSlice| Some(EndpointSlice::from_object(&object))
+        } else {
+            |_| None
+        },
         key: namespaced::<discovery::EndpointSlice>,
         input: Input::EndpointSlices,
         unknown: None,
     });
     watch!(Kind {
         name: "network policies",
-        read: if network_policy {
+        read: if default_network && network_policy {
             |object: networking::NetworkPolicy| Some(Policy::from_object(&object))
         } else {
             |_| None

@@ -30,7 +30,8 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
         Unit::Cluster => cluster::items(config),
         Unit::Node(name) => index.nodes.get(name).map(|node| node::items(node, config)).unwrap_or_default(),
         Unit::HostPorts(name) => {
-            index.nodes.get(name).map(|node| host_port::items(index, node, config)).unwrap_or_default()
+            let node = index.nodes.get(name).filter(|_| config.default_network);
+            node.map(|node| host_port::items(index, node, config)).unwrap_or_default()
         }
         Unit::NodePeers(name) => {
             let node = index.nodes.get(name);
@@ -89,7 +90,9 @@ fn pod_items(index: &Index, pod: &Pod, config: &Config) -> Vec<Item> {
     let ports: Vec<RowKey> = (!items.is_empty()).then(|| pod::port_key(pod)).into_iter().collect();
     // By network.
     let mut further: BTreeMap<&NamespacedName, Vec<RowKey>> = BTreeMap::new();
-    if let (false, Some(node)) = (ports.is_empty(), index.nodes.get(&pod.node)) {
+    // Where pods have the cluster's network, one that does not get it gets no other.
+    let may_have = !ports.is_empty() || (!config.default_network && !pod.host_network);
+    if let (true, Some(node)) = (may_have, index.nodes.get(&pod.node)) {
         for attached in &pod.attachments {
             let port = network::port_items(index, pod, node, attached);
             let keys = further.entry(&attached.network).or_default();

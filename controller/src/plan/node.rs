@@ -123,6 +123,7 @@ mod tests {
             masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
             mtu: 1400,
             host_network_namespace: None,
+            default_network: true,
             features: Features::ALL,
         };
         let gateway = serde_json::json!({"mode": "shared", "bridge-id": "b", "interface-id": "b_n",

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use api::network_attachment::STATUS;
+
 use super::{Effects, ObjectRef, Patch, State};
 
 /// Result of an object's patch.
@@ -60,7 +62,9 @@ impl State {
         match annotated {
             Annotated::Written(uid) => {
                 let underway = self.annotating.remove(uid);
-                if let Some(patch) = underway.and_then(|underway| underway.lacks) {
+                if let Some(mut patch) = underway.and_then(|underway| underway.lacks) {
+                    // Once written, the pod may be connected, and Multus says what it got from every plugin.
+                    patch.annotations.remove(STATUS);
                     self.send(patch, &mut effects);
                 }
             }

@@ -6,7 +6,9 @@ use std::net::IpAddr;
 
 use api::NamespacedName;
 use api::annotation::{DEFAULT_NETWORK, PodNetwork, PodRoute, ROLE_SECONDARY};
-use api::pod_attachments::{Attachment, Iface, PodAttachments, ROUTES, StaticIp};
+use api::pod_attachments::{
+    Attachment, Iface, PRIMARY, PodAttachments, REQUEST, ROUTES, SELECTIONS, StaticIp,
+};
 use ipnet::IpNet;
 
 use super::asked::{Asked, Refusal, Refused};
@@ -26,6 +28,15 @@ fn key(network: &NamespacedName, interface: &str, taken: &[Attached]) -> String 
     match taken.iter().any(|attached| attached.key == short) {
         true => format!("{short}/{interface}"),
         false => short,
+    }
+}
+
+/// The annotation that asks for what comes with the first interface alone.
+fn needs_default_network(request: &PodAttachments) -> Option<&'static str> {
+    match (request.attachments.is_empty(), &request.primary) {
+        (false, _) => Some(REQUEST),
+        (true, Some(_)) => Some(PRIMARY),
+        (true, None) => None,
     }
 }
 
@@ -67,13 +78,19 @@ fn entry(attached: &Attached) -> PodNetwork {
 
 /// The entries of the pod's annotation: the cluster's network, without a gateway of a family whose default route goes through
 /// another interface, and the others.
-pub(super) fn entries(mut default: PodNetwork, attachments: &[Attached]) -> api::annotation::PodNetworks {
+pub(super) fn entries(
+    mut default: Option<PodNetwork>,
+    attachments: &[Attached],
+) -> api::annotation::PodNetworks {
     let elsewhere: Vec<_> = attachments.iter().flat_map(|attached| &attached.default_gateways).collect();
     let stays = |ip: &IpAddr| !elsewhere.iter().any(|other| same_family(**other, *ip));
-    default.gateway_ips.retain(stays);
-    default.gateway_ip = default.gateway_ip.filter(stays);
+    if let Some(default) = &mut default {
+        default.gateway_ips.retain(stays);
+        default.gateway_ip = default.gateway_ip.filter(stays);
+    }
+    let default = default.map(|default| (DEFAULT_NETWORK.to_owned(), default));
     let others = attachments.iter().map(|attached| (attached.key.clone(), entry(attached)));
-    api::annotation::PodNetworks(others.chain([(DEFAULT_NETWORK.to_owned(), default)]).collect())
+    api::annotation::PodNetworks(others.chain(default).collect())
 }
 
 /// The list for older readers.
@@ -117,13 +134,26 @@ impl State {
             }
             return Ok(Some(kept));
         }
+        let no_network = match self.config.default_network {
+            true => "no network",
+            false => "no interface on a virtual network",
+        };
         let trouble = |kind: NoticeKind, message: String| Notice {
             kind,
             object: Some(object(seen)),
-            message: format!("pod {}: {message}; the pod gets no network until then", seen.pod.name),
+            message: format!("pod {}: {message}; the pod gets {no_network} until then", seen.pod.name),
         };
         let request =
             seen.request.as_ref().map_err(|error| trouble(NoticeKind::Malformed, error.to_string()))?;
+        if !self.config.default_network
+            && let Some(key) = needs_default_network(request)
+        {
+            let message = format!(
+                "annotation {key}: another plugin has the cluster's network (--default-network=false), and no call comes for what this \
+                 annotation asks for; name NetworkAttachmentDefinitions of type slipstream-cni in annotation {SELECTIONS}"
+            );
+            return Err(trouble(NoticeKind::Malformed, message).into());
+        }
         let selected = self.selected(seen).map_err(|(kind, error)| trouble(kind, error))?;
         let wanted = all_of(request, selected).map_err(|error| trouble(NoticeKind::Malformed, error))?;
         let mut found: Vec<Attached> = Vec::new();
@@ -178,7 +208,9 @@ impl State {
         if !seen.pod.attachments.is_empty() {
             return Some(seen.pod.attachments.clone());
         }
-        let was_made = seen.believed && matches!(seen.networks, Some(Ok(_)));
+        let was_made = seen.believed
+            && (matches!(seen.networks, Some(Ok(_)))
+                || (!self.config.default_network && !seen.others.is_empty()));
         if !was_made {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::annotation::{POD_NETWORKS, encode};
+use api::annotation::{AnnotationError, POD_NETWORKS, encode};
 use api::host_port::Conflict;
 use api::network_attachment::STATUS;
 use api::ovn_name;
@@ -17,6 +17,9 @@ use crate::index::convert::SeenPod;
 use crate::index::{Attached, Pod};
 use crate::unit::Unit;
 use api::NamespacedName;
+
+/// Addresses on the cluster's network, unless another plugin has it, and attachments to others.
+type Settled = (Option<Allocation>, Vec<Attached>);
 
 impl State {
     /// Handles a report about pods. Pods that are bound to no node are not reported.
@@ -60,7 +63,7 @@ impl State {
             }
         }
         all.sort_by(|a, b| {
-            let bare = |seen: &SeenPod| !matches!(seen.networks, Some(Ok(_)));
+            let bare = |seen: &SeenPod| !matches!(seen.networks, Some(Ok(_))) && seen.others.is_empty();
             let order = |seen: &SeenPod| (bare(seen), seen.created);
             order(a).cmp(&order(b)).then_with(|| a.pod.name.cmp(&b.pod.name))
         });
@@ -106,17 +109,22 @@ impl State {
             self.networks.touched.extend(networks);
         }
         match self.settle(&seen) {
-            Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
+            Ok(Some((allocation, attachments))) => {
+                self.place(seen, allocation.as_ref(), attachments, effects);
+            }
             Ok(None) => self.wait(seen, None, effects),
             Err(refusal) => self.wait(seen, Some(refusal), effects),
         }
     }
 
-    /// The pod's addresses on the cluster's network and its attachments to others; `None` until its node has ranges, and until the pod
-    /// that used its claims before is gone.
-    fn settle(&mut self, seen: &SeenPod) -> Result<Option<(Allocation, Vec<Attached>)>, Box<Refusal>> {
+    /// The pod's addresses on the cluster's network, unless another plugin has it, and its attachments to others; `None` until its node
+    /// has ranges, and until the pod that used its claims before is gone.
+    fn settle(&mut self, seen: &SeenPod) -> Result<Option<Settled>, Box<Refusal>> {
         let Some(attachments) = self.attach(seen)? else { return Ok(None) };
-        Ok(self.address(seen)?.map(|allocation| (allocation, attachments)))
+        if !self.config.default_network {
+            return Ok(Some((None, attachments)));
+        }
+        Ok(self.address(seen)?.map(|allocation| (Some(allocation), attachments)))
     }
 
     /// The notice for a new pod on its node's own network that asks for further interfaces.
@@ -183,15 +191,16 @@ impl State {
     fn lacking(
         &self,
         seen: &SeenPod,
-        allocation: &Allocation,
+        allocation: Option<&Allocation>,
         attachments: &[Attached],
     ) -> BTreeMap<&'static str, String> {
+        let Some(allocation) = allocation else { return self.lacking_attachments(seen, attachments) };
         let written = matches!(&seen.networks, Some(Ok(network))
             if network.ip_addresses == allocation.addresses && network.mac_address == allocation.mac);
         if written && attachments.is_empty() && seen.others.is_empty() {
             return BTreeMap::new();
         }
-        let mut desired = entries(network::of_pod(&self.config, allocation), attachments);
+        let mut desired = entries(Some(network::of_pod(&self.config, allocation)), attachments);
         let mut lacking = BTreeMap::from([(POD_NETWORKS, encode(&desired))]);
         if attachments.is_empty() {
             return lacking;
@@ -207,18 +216,36 @@ impl State {
         lacking
     }
 
+    /// The annotations that a pod lacks that has virtual networks alone. Multus, by whose calls it gets them, says what it got.
+    fn lacking_attachments(
+        &self,
+        seen: &SeenPod,
+        attachments: &[Attached],
+    ) -> BTreeMap<&'static str, String> {
+        let desired = entries(None, attachments);
+        let has_default = matches!(seen.networks, Some(Ok(_)));
+        if attachments.is_empty() || (seen.others == desired.0 && !has_default) {
+            return BTreeMap::new();
+        }
+        BTreeMap::from([(POD_NETWORKS, encode(&desired)), (IFACE_LIST, iface_list(attachments, self))])
+    }
+
     /// Assigns a pod its addresses.
     fn place(
         &mut self,
         mut seen: SeenPod,
-        allocation: &Allocation,
+        allocation: Option<&Allocation>,
         attachments: Vec<Attached>,
         effects: &mut Effects,
     ) {
         self.waiting.remove(&seen.pod.name);
         let annotations = self.lacking(&seen, allocation, &attachments);
+        let may_lack_default = |error: &AnnotationError| {
+            allocation.is_none() && matches!(error, AnnotationError::NoDefault { .. })
+        };
         if self.annotate(object(&seen), annotations, effects) {
             let wrong = match &seen.networks {
+                Some(Err(error)) if may_lack_default(error) => None,
                 Some(Err(error)) => Some(error.to_string()),
                 Some(Ok(_)) => Some(format!(
                     "annotation {POD_NETWORKS}: it was not written by the controller, which alone gives addresses"
@@ -231,13 +258,13 @@ impl State {
                 message: format!("pod {}: {wrong}; restored to the assigned value", seen.pod.name),
             }));
         }
-        seen.pod.addresses.clone_from(&allocation.addresses);
-        seen.pod.mac = Some(allocation.mac);
+        seen.pod.addresses = allocation.map(|allocation| allocation.addresses.clone()).unwrap_or_default();
+        seen.pod.mac = allocation.map(|allocation| allocation.mac);
         seen.pod.attachments = attachments;
         let pod = object(&seen);
         let (name, node) = (seen.pod.name.clone(), seen.pod.node.clone());
         let dirty = self.index.apply_pod(seen.pod);
-        if dirty.contains(&Unit::HostPorts(node.clone())) {
+        if allocation.is_some() && dirty.contains(&Unit::HostPorts(node.clone())) {
             self.host_port_conflicts(&name, &node, &pod, effects);
         }
         effects.dirty.extend(dirty);
@@ -369,7 +396,9 @@ impl State {
             }
             let Some(seen) = self.waiting.get(&name).cloned() else { continue };
             match self.settle(&seen) {
-                Ok(Some((allocation, attachments))) => self.place(seen, &allocation, attachments, effects),
+                Ok(Some((allocation, attachments))) => {
+                    self.place(seen, allocation.as_ref(), attachments, effects);
+                }
                 Ok(None) => {}
                 Err(refusal) => {
                     let notice = refusal.notice;

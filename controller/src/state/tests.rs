@@ -12,6 +12,7 @@ fn state(cluster: &str) -> State {
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
         mtu: 1400,
         host_network_namespace: None,
+        default_network: true,
         features: Features::ALL,
     })
 }

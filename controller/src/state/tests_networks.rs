@@ -15,6 +15,7 @@ pub(super) fn state() -> State {
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
         mtu: 1400,
         host_network_namespace: None,
+        default_network: true,
         features: Features::ALL,
     });
     for name in ["n1", "n2"] {

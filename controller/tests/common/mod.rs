@@ -227,6 +227,7 @@ pub(crate) fn config() -> Config {
         join_subnets: vec!["100.64.0.0/16".parse().unwrap()],
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap()],
         mtu: 1400,
+        default_network: true,
         host_network_namespace: None,
         features: controller::config::Features::ALL,
     }

@@ -1,9 +1,11 @@
-//! ADD: connects a container to the cluster network and to the other networks of its pod, or fails and undoes all steps.
+//! ADD: connects a container to the cluster network and to the other networks of its pod, or fails and undoes all steps. A call may be for
+//! one further interface alone ([`super::further`]).
 //!
 //! Order: links of the first interface (concurrently with the wait for addresses), then those of the others, which the addresses name;
 //! then the interfaces in the pod, and concurrently the node's ends followed by OVS ports and eBPF programs; then the wait for
 //! `ovn-installed` of all.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use futures::future::join_all;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::interfaces::{Interfaces, Wanted, Who};
+use super::interfaces::{Interfaces, Part, Wanted, Who};
 use super::request::Call;
 use super::result::{AddResult, AddResults};
 use super::{CniError, del, further};
@@ -50,25 +52,27 @@ pub async fn add(
         .ok_or_else(|| CniError::failure("CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing"))?;
     possible(call)?;
     if let Some(ports) = further::ports(node, call) {
-        return further::add(node, call, &ports).await;
+        return match ports.iter().find(|port| port.pod_interface == call.ifname) {
+            Some(port) => further::told(node, call, port).await,
+            None => add_further(node, call, &pod, cancel, (deadline, steps)).await,
+        };
     }
     let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
     let names = Names::of(&call.container_id);
-    let who = Who { container: &call.container_id, ifname: &call.ifname, pod: &pod, mtu: node.mtu };
     let mut addresses = pin!(timed(node.pods.addresses(&pod, call.pod_uid(), BUDGET)));
     // Usually the addresses are known already, and the veth pair is created with the final MAC.
     let known: Option<Interfaces> = match futures::poll!(addresses.as_mut()) {
-        std::task::Poll::Ready((done, _)) => Some(Interfaces::of(who, done?)?),
+        std::task::Poll::Ready((done, _)) => Some(first_part(node, call, &pod, done?).await?),
         std::task::Poll::Pending => None,
     };
-    let mac = known.as_ref().map(|all| all.first.network.mac_address);
+    let mac = known.as_ref().and_then(|all| Some(all.first.as_ref()?.network.mac_address));
     let end = PodEnd { ifname: &call.ifname, mac, mtu: node.mtu };
     steps.time("pair", links::create_links(node, &names, &netns, end)).await?;
 
     let work = async {
         let all = match known {
             Some(known) => known,
-            None => Interfaces::of(who, wait_addresses(addresses, cancel, steps).await?)?,
+            None => first_part(node, call, &pod, wait_addresses(addresses, cancel, steps).await?).await?,
         };
         let add = Add { node, call, netns: &netns, pod: &pod, mac_is_set: mac.is_some(), all: &all };
         add.plug(cancel, deadline, steps).await
@@ -80,6 +84,52 @@ pub async fn add(
             Err(left) => Err(error.and(&format!("and undoing it failed: {left}"))),
         },
     }
+}
+
+/// Makes one further interface of a container, by a call of its own.
+async fn add_further(
+    node: &Node,
+    call: &Call,
+    pod: &NamespacedName,
+    cancel: &Cancel,
+    (deadline, steps): (Instant, &mut Steps),
+) -> Result<AddResults, CniError> {
+    let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
+    let addresses = timed(node.pods.addresses(pod, call.pod_uid(), BUDGET));
+    let addresses = wait_addresses(addresses, cancel, steps).await?;
+    let all = Interfaces::of(who(node, call, pod), &Part::Further, addresses)?;
+    further::fits(call, &all)?;
+    let add = Add { node, call, netns: &netns, pod, mac_is_set: true, all: &all };
+    let error = match add.plug(cancel, deadline, steps).await {
+        Ok(result) => return Ok(result),
+        Err(error) => error,
+    };
+    let mut left = Vec::new();
+    for one in all.all() {
+        left.extend(del::release_interface(node, &one.id).await.err());
+    }
+    Err(match CniError::join(left) {
+        None => error,
+        Some(left) => error.and(&format!("and undoing it failed: {left}")),
+    })
+}
+
+fn who<'a>(node: &Node, call: &'a Call, pod: &'a NamespacedName) -> Who<'a> {
+    Who { container: &call.container_id, ifname: &call.ifname, pod, mtu: node.mtu }
+}
+
+/// What the call for the first interface makes.
+async fn first_part(
+    node: &Node,
+    call: &Call,
+    pod: &NamespacedName,
+    addresses: PodAddresses,
+) -> Result<Interfaces, CniError> {
+    let without = match addresses.others.is_empty() {
+        true => BTreeSet::new(),
+        false => further::called_for(node, pod).await?,
+    };
+    Interfaces::of(who(node, call, pod), &Part::First { without }, addresses)
 }
 
 /// Refuses what is not supported, before anything is made.
@@ -248,10 +298,11 @@ impl Add<'_> {
             mtu: one.mtu,
             ips: one.network.ip_addresses.iter().map(|a| (*a, side.gateway_of(a))).collect(),
         };
-        AddResults {
-            interfaces: self.all.all().zip(hosts).zip(sides).map(one).collect(),
-            routes: sides.iter().flat_map(PodSide::all_routes).collect(),
-        }
+        let interfaces: Vec<_> = self.all.all().zip(hosts).zip(sides).map(one).collect();
+        // Readers have always done without where the first interface is the only one.
+        let alone = interfaces.len() == 1 && self.all.first.is_some();
+        let routes = if alone { Vec::new() } else { sides.iter().flat_map(PodSide::all_routes).collect() };
+        AddResults { interfaces, routes }
     }
 
     /// The namespace, and the links with it, may have disappeared during the wait. And the addresses may have changed: when

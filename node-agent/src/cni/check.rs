@@ -26,12 +26,12 @@ pub async fn check(node: &Node, call: &Call) -> Result<(), CniError> {
     let rows = node.ovs.ports_of(&call.container_id);
     let ports: Vec<PodPort> = rows.iter().filter_map(|row| PodPort::of(row)).collect();
     let annotation = call.pod().and_then(|key| node.pods.get(&key)?.networks);
-    let networks = annotation.and_then(|text| PodNetworks::all_of(&text).ok());
+    let networks = annotation.and_then(|text| PodNetworks::read(&text).ok());
     let others = networks.as_ref().map(|(_, others)| by_interface(others)).unwrap_or_default();
     // Interfaces of other plugins are none of this one's.
     let mut known: BTreeSet<&str> = others.keys().copied().collect();
     known.extend(ports.iter().filter(|port| !attach::is_first(&port.id())).map(|p| p.pod_interface.as_str()));
-    let is_further = further::is_further(&ports, &call.ifname);
+    let is_further = further::ports(node, call).is_some();
     let further: Vec<String> = in_pod(prev)
         .into_iter()
         .filter(|name| *name != call.ifname && known.contains(name.as_str()))
@@ -43,14 +43,23 @@ pub async fn check(node: &Node, call: &Call) -> Result<(), CniError> {
     // The result of a single interface has no routes; all are derived from the pod's annotation, if it still exists.
     for side in &mut sides {
         let network = match &networks {
-            Some((default, _)) if side.ifname == call.ifname && !is_further => Some(default),
+            Some((default, _)) if side.ifname == call.ifname && !is_further => default.as_ref(),
             _ => others.get(side.ifname.as_str()).copied(),
         };
         side.routes = network.iter().flat_map(|n| &n.routes).map(|r| (r.dest, r.next_hop)).collect();
     }
     let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
     let mut wrong = pod_netns::differences(sides, &netns).await?;
-    wrong.extend(host_differences(node, &call.container_id, &ports, &further).await?);
+    let ids = match is_further {
+        true => ports.iter().filter(|port| port.pod_interface == call.ifname).map(PodPort::id).collect(),
+        false => ports.iter().map(PodPort::id).chain([call.container_id.clone()]).collect(),
+    };
+    let own = is_further.then_some(call.ifname.as_str());
+    let named: Vec<&str> = further.iter().map(String::as_str).chain(own).collect();
+    wrong.extend(host_differences(node, &ids, &ports, &named).await?);
+    if !is_further && !ports.iter().any(|port| attach::is_first(&port.id())) {
+        wrong.push("the container has no OVS port".to_owned());
+    }
     if wrong.is_empty() { Ok(()) } else { Err(CniError::failure(format!("CHECK: {}", wrong.join("; ")))) }
 }
 
@@ -59,17 +68,15 @@ fn by_interface(others: &BTreeMap<String, PodNetwork>) -> BTreeMap<&str, &PodNet
     others.values().filter_map(|network| Some((network.interface.as_deref()?, network))).collect()
 }
 
-/// What is wrong on the node's side. `further`: the interfaces in the pod beside the first.
+/// What is wrong on the node's side with the interfaces that have these ids. `further`: names in the pod of those beside the first.
 async fn host_differences(
     node: &Node,
-    container: &str,
+    ids: &BTreeSet<String>,
     ports: &[PodPort],
-    further: &[String],
+    further: &[&str],
 ) -> Result<Vec<String>, CniError> {
     let mut wrong = Vec::new();
-    let mut ids = BTreeSet::from([container.to_owned()]);
-    ids.extend(ports.iter().map(PodPort::id));
-    for id in &ids {
+    for id in ids {
         let names = Names::of(id);
         let port = ports.iter().find(|port| port.id() == *id);
         // The names of the first interface's links are those of the container.
@@ -92,10 +99,7 @@ async fn host_differences(
             }
         }
     }
-    if !ports.iter().any(|port| attach::is_first(&port.id())) {
-        wrong.push("the container has no OVS port".to_owned());
-    }
-    let has_port = |name: &&String| ports.iter().any(|port| port.pod_interface == **name);
+    let has_port = |name: &&&str| ports.iter().any(|port| port.pod_interface == **name);
     let without = further.iter().filter(|name| !has_port(name));
     wrong.extend(without.map(|name| format!("interface {name} of the container has no OVS port")));
     Ok(wrong)

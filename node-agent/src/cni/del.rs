@@ -29,12 +29,14 @@ use crate::pod::{endpoints, links};
 /// A link, port or entry of the container could not be removed.
 pub async fn del(node: &Node, call: &Call, steps: &mut Steps) -> Result<(), CniError> {
     let container = call.container_id.as_str();
-    if further::ports(node, call).is_some() {
-        tracing::debug!(container, interface = call.ifname, "goes with the first interface of the container");
-        return Ok(());
-    }
     let several = several_were_asked_for(node, call);
-    let (port, rest) = steps.time("release", release_each(node, container, several)).await;
+    let release = async {
+        match further::ports(node, call) {
+            Some(ports) => release_further(node, call, &ports).await,
+            None => release_each(node, container, several).await,
+        }
+    };
+    let (port, rest) = steps.time("release", release).await;
     match (port, rest) {
         (Err(later), Ok(())) if later.code == code::TRY_AGAIN_LATER => {
             tracing::warn!(
@@ -48,12 +50,42 @@ pub async fn del(node: &Node, call: &Call, steps: &mut Steps) -> Result<(), CniE
     }
 }
 
+/// Removes the further interface that a call names; and what an unfinished ADD left of the container, once it has no interface. Fails in
+/// parts as [`release_each`] does.
+async fn release_further(
+    node: &Node,
+    call: &Call,
+    ports: &[PodPort],
+) -> (Result<(), CniError>, Result<(), CniError>) {
+    let container = call.container_id.as_str();
+    let (own, others): (Vec<&PodPort>, Vec<&PodPort>) =
+        ports.iter().partition(|port| port.pod_interface == call.ifname);
+    // Without a port there may be links of an ADD that was not finished: of this interface, unless they are those of another port.
+    let by_number = further::number(node, call).map(|number| attach::interface_id(container, number));
+    let mut ids: BTreeSet<String> = own.into_iter().map(PodPort::id).collect();
+    ids.extend(by_number.filter(|id| others.iter().all(|port| port.id() != *id)));
+    let (mut port_errors, mut errors) = (Vec::new(), Vec::new());
+    for id in &ids {
+        let (port, rest) = release_parts(node, id).await;
+        port_errors.extend(port.err());
+        errors.extend(rest.err());
+    }
+    // While the database is away, nothing tells whether the container has other interfaces.
+    if others.is_empty() && node.ovs.replica().is_synced() {
+        let (port, rest) = release_each(node, container, true).await;
+        port_errors.extend(port.err());
+        errors.extend(rest.err());
+    }
+    let done = |errors| CniError::join(errors).map_or(Ok(()), Err);
+    (done(port_errors), done(errors))
+}
+
 /// Whether the result of ADD, which the runtime may pass, or the pod's annotation has several interfaces.
 fn several_were_asked_for(node: &Node, call: &Call) -> bool {
     let prev = call.conf.prev_result.as_ref().and_then(|prev| prev.get("interfaces")?.as_array());
     let in_pod = |one: &&Value| one.get("sandbox").and_then(Value::as_str).is_some_and(|s| !s.is_empty());
     let annotation = || call.pod().and_then(|pod| node.pods.get(&pod)?.networks);
-    let others = |text: String| PodNetworks::all_of(&text).is_ok_and(|(_, others)| !others.is_empty());
+    let others = |text: String| PodNetworks::read(&text).is_ok_and(|(_, others)| !others.is_empty());
     prev.is_some_and(|list| list.iter().filter(in_pod).count() > 1) || annotation().is_some_and(others)
 }
 
@@ -71,13 +103,19 @@ pub async fn release(node: &Node, container: &str) -> Result<(), CniError> {
 /// # Errors
 /// All failed steps; a failed step does not stop the others.
 pub async fn release_interface(node: &Node, id: &str) -> Result<(), CniError> {
+    let (port, rest) = release_parts(node, id).await;
+    join(port, rest)
+}
+
+/// Removes the OVS port of one interface of a container and, separately, all other resources of it.
+async fn release_parts(node: &Node, id: &str) -> (Result<(), CniError>, Result<(), CniError>) {
     let container = attach::container_of(id);
     let mut ports = ports(node, container);
     ports.retain(|port| port.id() == id);
     let port = delete_ports(node, &ports).await;
     let done = endpoints::remove(&node.datapath, id).await;
     let links = delete_links(node, container, &BTreeSet::from([id.to_owned()])).await;
-    join(port, together([done.err().map(CniError::from), links.err()]))
+    (port, together([done.err().map(CniError::from), links.err()]))
 }
 
 fn join(port: Result<(), CniError>, rest: Result<(), CniError>) -> Result<(), CniError> {
@@ -141,6 +179,11 @@ pub async fn gc(node: &Node, call: &Call) -> Result<(), CniError> {
         let msg = "GC: `cni.dev/valid-attachments` is missing; pass an empty list to remove all containers";
         return Err(CniError::new(code::INVALID_CONFIG, msg));
     };
+    if !node.default_network || call.conf.network.is_some() {
+        // The list has the containers on one definition's network. Others are on other networks, or on this one by another definition.
+        tracing::debug!(network = call.conf.name, "GC of a definition: what is left over is removed anyway");
+        return Ok(());
+    }
     let valid: BTreeSet<&str> = valid.iter().map(|(id, _)| id.as_str()).collect();
     let mut errors = Vec::new();
     for container in containers(node).await? {

@@ -1,10 +1,19 @@
-//! Calls for a further interface of a container, as Multus makes them for each NetworkAttachmentDefinition after the call for the first one:
-//! the same container, another `CNI_IFNAME`. The first ADD has made all interfaces of the pod, so a further one says what there is, and a
-//! further DEL leaves it to that of the first, which removes everything.
+//! Calls for a further interface of a container, as Multus makes them for each NetworkAttachmentDefinition: the same container, another
+//! `CNI_IFNAME`. Such an ADD makes that interface alone, or says what there is, and such a DEL removes that one alone.
+//!
+//! Where Slipstream has the cluster's network, the call for the first interface comes before. It makes the pod's other interfaces too, but
+//! leaves those to the calls for them that Multus will make: Multus refuses a name that is there. Where another plugin has the cluster's
+//! network, every call is for a further interface.
 
+use std::collections::BTreeSet;
+
+use api::NamespacedName;
 use api::annotation::{PodNetwork, PodNetworks};
+use api::pod_attachments::selections;
 
 use super::CniError;
+use super::installer::multus::Multus;
+use super::interfaces::{Interfaces, unknown};
 use super::request::Call;
 use super::result::{AddResult, AddResults};
 use crate::attach::{self, Names};
@@ -12,11 +21,11 @@ use crate::node::Node;
 use crate::ovs::ports::PodPort;
 use crate::pod::pod_netns::PodSide;
 
-/// The container's ports, if the call is for a further interface: a first one has been made, with another name.
+/// The container's ports, if the call is for a further interface.
 pub(super) fn ports(node: &Node, call: &Call) -> Option<Vec<PodPort>> {
     let rows = node.ovs.ports_of(&call.container_id);
     let ports: Vec<PodPort> = rows.iter().filter_map(|row| PodPort::of(row)).collect();
-    is_further(&ports, &call.ifname).then_some(ports)
+    (!node.default_network || is_further(&ports, &call.ifname)).then_some(ports)
 }
 
 /// Whether a container with these ports has a first interface of another name.
@@ -24,20 +33,55 @@ pub(super) fn is_further(ports: &[PodPort], ifname: &str) -> bool {
     ports.iter().any(|port| attach::is_first(&port.id()) && port.pod_interface != ifname)
 }
 
-/// The result of ADD for an interface that the first ADD has made.
+/// Interfaces of a pod for which calls of their own will come: those that it names in the annotation that Multus reads, while Multus is
+/// what the container runtime calls.
 ///
 /// # Errors
-/// The pod has no such interface, with those that it has; or its annotation is not known, and the runtime is to try again.
-pub(super) async fn add(node: &Node, call: &Call, ports: &[PodPort]) -> Result<AddResults, CniError> {
+/// The runtime's configurations cannot be read, and the runtime is to try again.
+pub(super) async fn called_for(node: &Node, pod: &NamespacedName) -> Result<BTreeSet<String>, CniError> {
+    let Some(text) = node.pods.get(pod).and_then(|info| info.selections) else { return Ok(BTreeSet::new()) };
+    // The controller refuses an annotation that cannot be read.
+    let Ok(named) = selections(&text) else { return Ok(BTreeSet::new()) };
+    let directory = node.cni_conf_dir.clone();
+    let looked = tokio::task::spawn_blocking(move || Multus::in_use(&directory)).await;
+    let failed = |error: String| {
+        CniError::again(format!("CNI configurations in {}: {error}", node.cni_conf_dir.display()))
+    };
+    let multus = looked.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+    Ok(multus.iter().flat_map(|_| &named).map(|selection| selection.interface.clone()).collect())
+}
+
+/// Refuses a call whose configuration names another network than the interface is on.
+pub(super) fn fits(call: &Call, all: &Interfaces) -> Result<(), CniError> {
+    let Some(named) = &call.conf.network else { return Ok(()) };
+    let name = named.rsplit('/').next().unwrap_or_default();
+    let is_on = |key: &str| key.split('/').nth(1) == Some(name);
+    match all.all().find(|one| !is_on(&one.key)) {
+        None => Ok(()),
+        Some(one) => Err(CniError::failure(format!(
+            "CNI_IFNAME `{}`: the pod has this interface on virtual network {}, and the network configuration `{}` is for {named}. \
+             Nothing was changed",
+            call.ifname, one.key, call.conf.name
+        ))),
+    }
+}
+
+/// The result of ADD for an interface that is there already.
+///
+/// # Errors
+/// The pod's annotation does not tell of the interface: either it is not known, and the runtime is to try again, or it is not the pod's.
+pub(super) async fn told(node: &Node, call: &Call, port: &PodPort) -> Result<AddResults, CniError> {
     let ifname = call.ifname.as_str();
     let annotation = call.pod().and_then(|pod| node.pods.get(&pod)?.networks);
-    let others = annotation.and_then(|text| Some(PodNetworks::all_of(&text).ok()?.1)).unwrap_or_default();
-    let entry = others.values().find(|network| network.interface.as_deref() == Some(ifname));
-    let port = ports.iter().find(|port| port.pod_interface == ifname);
-    let Some(port) = port else { return Err(unknown(ifname, ports)) };
-    let Some(network) = entry else {
-        let why = "the interface is there, and the pod's annotation does not tell of it (yet)";
+    let Some(text) = annotation else {
+        let why = "the interface is there, and the pod's annotation is not known (yet)";
         return Err(CniError::again(format!("CNI_IFNAME `{ifname}`: {why}")));
+    };
+    let others = PodNetworks::read(&text).map(|(_, others)| others).unwrap_or_default();
+    let entry = others.values().find(|network| network.interface.as_deref() == Some(ifname));
+    let Some(network) = entry else {
+        let has: Vec<String> = others.values().filter_map(|network| network.interface.clone()).collect();
+        return Err(unknown(ifname, &has));
     };
     let names = Names::of(&port.id());
     let host = node.netlink.get(&names.host).await?;
@@ -66,15 +110,12 @@ fn result(
     }
 }
 
-fn unknown(ifname: &str, ports: &[PodPort]) -> CniError {
-    let mut has: Vec<&str> = ports.iter().map(|port| port.pod_interface.as_str()).collect();
-    has.sort_unstable();
-    CniError::failure(format!(
-        "CNI_IFNAME `{ifname}`: the pod has no such interface; it has {}. A pod gets all its interfaces by the first call: it names them in \
-         annotation k8s.v1.cni.cncf.io/networks (the second of that list is net2 where the pod gives no name) or ovnNetwork when it is \
-         made. Nothing was changed",
-        has.join(", ")
-    ))
+/// Number of an interface among the further ones of its pod, from 1, by the pod's annotation.
+pub(super) fn number(node: &Node, call: &Call) -> Option<usize> {
+    let text = call.pod().and_then(|pod| node.pods.get(&pod)?.networks)?;
+    let (_, others) = PodNetworks::read(&text).ok()?;
+    let at = others.values().position(|network| network.interface.as_deref() == Some(&call.ifname))?;
+    Some(at + 1)
 }
 
 #[cfg(test)]
@@ -107,11 +148,5 @@ mod tests {
             !is_further(&ports[1..], "net1"),
             "a rest without its first interface is removed by any call"
         );
-    }
-
-    #[test]
-    fn an_interface_that_is_not_there_is_refused_with_those_that_are() {
-        let said = unknown("net9", &[port(0, "eth0"), port(1, "net1")]).msg;
-        assert!(said.contains("`net9`") && said.contains("it has eth0, net1"), "{said}");
     }
 }

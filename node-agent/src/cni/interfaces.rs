@@ -1,6 +1,6 @@
 //! The interfaces that an ADD makes, from the pod's annotation. No I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::NamespacedName;
 use api::annotation::{DEFAULT_NETWORK, POD_NETWORKS, PodNetwork, PodNetworks};
@@ -37,15 +37,29 @@ pub struct Wanted {
     pub mtu: u32,
 }
 
-/// All interfaces of a pod.
+/// The interfaces of a pod that an ADD makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interfaces {
     /// UID of the pod in the API.
     pub uid: String,
-    /// The one on the cluster network.
-    pub first: Wanted,
+    /// The one on the cluster network; none in a call for another one.
+    pub first: Option<Wanted>,
     /// Interfaces on other networks, in the order of their keys.
     pub further: Vec<Wanted>,
+    /// The addresses that the pod had when this was read, on all networks.
+    read: PodAddresses,
+}
+
+/// Which interfaces of a pod an ADD makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// The first one, and all others but these, for which there are calls of their own.
+    First {
+        /// Names in the pod of those that are left.
+        without: BTreeSet<String>,
+    },
+    /// The one that the call names.
+    Further,
 }
 
 /// Container and pod of an ADD.
@@ -53,7 +67,7 @@ pub struct Interfaces {
 pub struct Who<'a> {
     /// Container id.
     pub container: &'a str,
-    /// `CNI_IFNAME`: name of the first interface in the pod.
+    /// `CNI_IFNAME`: name in the pod of the interface that the call is for.
     pub ifname: &'a str,
     /// The pod.
     pub pod: &'a NamespacedName,
@@ -62,22 +76,23 @@ pub struct Who<'a> {
 }
 
 impl Interfaces {
-    /// The interfaces of a pod with these addresses.
+    /// Those of the interfaces of a pod with these addresses that are in `part`.
     ///
     /// # Errors
-    /// An entry of the annotation that cannot be used, with its key and field.
-    pub fn of(who: Who<'_>, addresses: PodAddresses) -> Result<Self, CniError> {
+    /// An entry of the annotation that cannot be used, with its key and field; or there is none for the call.
+    pub fn of(who: Who<'_>, part: &Part, addresses: PodAddresses) -> Result<Self, CniError> {
         let Who { container, ifname, pod, mtu } = who;
+        let read = addresses.clone();
         let PodAddresses { uid, default, others } = addresses;
-        let first = Wanted {
+        let first = default.map(|network| Wanted {
             id: container.to_owned(),
             names: Names::of(container),
             key: DEFAULT_NETWORK.to_owned(),
             ifname: ifname.to_owned(),
             iface_id: pod_port(&pod.namespace, &pod.name),
-            network: default,
+            network,
             mtu,
-        };
+        });
         let mut further = Vec::new();
         for (number, (key, network)) in (1..).zip(others) {
             let id = attach::interface_id(container, number);
@@ -91,41 +106,57 @@ impl Interfaces {
                 network,
             });
         }
-        let all = Self { uid, first, further };
-        match all.problem() {
-            None => Ok(all),
-            Some(problem) => {
-                Err(CniError::failure(format!("pod {pod}: annotation {POD_NETWORKS}: {problem}")))
+        let mut all = Self { uid, first, further, read };
+        let bad =
+            |problem: String| CniError::failure(format!("pod {pod}: annotation {POD_NETWORKS}: {problem}"));
+        match part {
+            Part::First { .. } if all.first.is_none() => {
+                return Err(bad(
+                    "no entry `default`, so the pod has no address on the cluster's network".to_owned()
+                ));
+            }
+            Part::First { without } => {
+                all.problem(Some(ifname)).map_or(Ok(()), |problem| Err(bad(problem)))?;
+                all.further.retain(|one| !without.contains(&one.ifname));
+            }
+            Part::Further => {
+                all.problem(None).map_or(Ok(()), |problem| Err(bad(problem)))?;
+                let has: Vec<String> = all.further.iter().map(|one| one.ifname.clone()).collect();
+                all.further.retain(|one| one.ifname == ifname);
+                all.first = None;
+                if all.further.is_empty() {
+                    return Err(unknown(ifname, &has));
+                }
             }
         }
+        Ok(all)
     }
 
-    /// The first interface and the others.
+    /// The first interface, if it is one of them, and the others.
     pub fn all(&self) -> impl Iterator<Item = &Wanted> + Clone {
-        std::iter::once(&self.first).chain(&self.further)
+        self.first.iter().chain(&self.further)
     }
 
     /// Whether the annotation has the same addresses as when it was read.
     pub fn are_in(&self, annotation: &str) -> bool {
-        let same = |a: &PodNetwork, b: &PodNetwork| {
-            (&a.ip_addresses, a.mac_address) == (&b.ip_addresses, b.mac_address)
-        };
-        let Ok((default, others)) = PodNetworks::all_of(annotation) else { return false };
-        let same_others = |of: &Wanted| others.get(&of.key).is_some_and(|now| same(now, &of.network));
-        same(&default, &self.first.network)
-            && others.len() == self.further.len()
-            && self.further.iter().all(same_others)
+        let of = |network: &PodNetwork| (network.ip_addresses.clone(), network.mac_address);
+        let Ok((default, others)) = PodNetworks::read(annotation) else { return false };
+        let PodAddresses { default: default_then, others: others_then, uid: _ } = &self.read;
+        default.as_ref().map(of) == default_then.as_ref().map(of)
+            && others.len() == others_then.len()
+            && others.iter().all(|(key, now)| others_then.get(key).is_some_and(|then| of(then) == of(now)))
     }
 
-    fn problem(&self) -> Option<String> {
+    /// What is wrong with the entries. `first`: the name of the first interface, if the call is for that one.
+    fn problem(&self, first: Option<&str>) -> Option<String> {
         let count = self.further.len();
         if count > MOST_FURTHER {
             return Some(format!("{count} entries beside `default`; at most {MOST_FURTHER} are possible"));
         }
-        let mut names = BTreeMap::from([(self.first.ifname.as_str(), None)]);
+        let mut names: BTreeMap<&str, Option<&str>> = first.into_iter().map(|name| (name, None)).collect();
         // The entry that has the default route of an address family.
         let mut defaults: BTreeMap<bool, &str> = BTreeMap::new();
-        defaults.extend(families(&self.first).map(|family| (family, DEFAULT_NETWORK)));
+        defaults.extend(self.first.iter().flat_map(families).map(|family| (family, DEFAULT_NETWORK)));
         for one in &self.further {
             let (key, name) = (one.key.as_str(), one.ifname.as_str());
             let reserved = ["lo", "all", "default"].contains(&name).then_some("is reserved; choose another");
@@ -161,6 +192,18 @@ impl Interfaces {
         }
         None
     }
+}
+
+/// The call is for an interface that the pod does not have; it has these on virtual networks.
+pub(super) fn unknown(ifname: &str, has: &[String]) -> CniError {
+    let mut has: Vec<&str> = has.iter().map(String::as_str).collect();
+    has.sort_unstable();
+    let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+    CniError::failure(format!(
+        "CNI_IFNAME `{ifname}`: the pod has no such interface on a virtual network; it has {has}. A pod names its interfaces in annotation \
+         k8s.v1.cni.cncf.io/networks (the second of that list is net2 where the pod gives no name) or ovnNetwork when it is made. \
+         Nothing was changed"
+    ))
 }
 
 /// Address families of the interface's default routes, each once: true for IPv4.
@@ -221,7 +264,8 @@ mod tests {
         let (default, others) = PodNetworks::all_of(annotation).unwrap();
         let pod = NamespacedName::new("red", "a");
         let who = Who { container: "c1", ifname: "eth0", pod: &pod, mtu: 1400 };
-        Interfaces::of(who, PodAddresses { uid: "u1".to_owned(), default, others })
+        let all = Part::First { without: BTreeSet::new() };
+        Interfaces::of(who, &all, PodAddresses { uid: "u1".to_owned(), default: Some(default), others })
     }
 
     #[test]
@@ -252,9 +296,10 @@ mod tests {
     #[test]
     fn a_pod_on_the_cluster_network_alone_is_as_it_always_was() {
         let all = of(&annotation(&[])).unwrap();
-        assert_eq!((all.first.id.as_str(), all.first.names.clone()), ("c1", Names::of("c1")));
+        let first = all.first.as_ref().unwrap();
+        assert_eq!((first.id.as_str(), first.names.clone()), ("c1", Names::of("c1")));
         assert!(all.further.is_empty());
-        let port = all.first.port(Attach::Direct, "c1", "u1");
+        let port = first.port(Attach::Direct, "c1", "u1");
         assert_eq!((port.name.as_str(), port.iface_id.as_str()), ("c1", "red_a"));
     }
 
@@ -312,6 +357,34 @@ mod tests {
             .collect();
         assert!(of(&annotation(&entries)).unwrap_err().msg.contains("at most 99"));
         assert_eq!(of(&annotation(&entries[1..])).unwrap().further.len(), MOST_FURTHER);
+    }
+
+    #[test]
+    fn a_part_of_a_pods_interfaces_is_as_it_is_in_the_whole() {
+        let text = annotation(&[
+            ("b/x", entry(1, json!({ "interface": "net1" }))),
+            ("b/y", entry(2, json!({ "interface": "net2" }))),
+        ]);
+        let whole = of(&text).unwrap();
+        let pod = NamespacedName::new("red", "a");
+        let part = |ifname: &str, part: &Part, default: bool| {
+            let (first, others) = PodNetworks::read(&text).unwrap();
+            let who = Who { container: "c1", ifname, pod: &pod, mtu: 1400 };
+            let default = first.filter(|_| default);
+            Interfaces::of(who, part, PodAddresses { uid: "u1".to_owned(), default, others })
+        };
+        let without = Part::First { without: ["net2", "net7"].map(str::to_owned).into() };
+        let first = part("eth0", &without, true).unwrap();
+        assert_eq!((&first.first, first.further.as_slice()), (&whole.first, &whole.further[..1]));
+        for default in [true, false] {
+            let one = part("net2", &Part::Further, default).unwrap();
+            assert_eq!((one.first.as_ref(), one.further.as_slice()), (None, &whole.further[1..]));
+        }
+        assert!(first.are_in(&text) && !first.are_in(&text.replace("172.16.2.3", "172.16.2.4")));
+        let said = part("net3", &Part::Further, true).unwrap_err().msg;
+        assert!(said.contains("`net3`") && said.contains("it has net1, net2"), "{said}");
+        let said = part("eth0", &without, false).unwrap_err().msg;
+        assert!(said.contains("no entry `default`"), "{said}");
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub struct NetConf {
     pub version: String,
     /// Name of the network.
     pub name: String,
+    /// The virtual network that a NetworkAttachmentDefinition's configuration names, as NAME or NAMESPACE/NAME.
+    pub network: Option<String>,
     /// Result of the previous plugin, or of this plugin's ADD for CHECK and DEL.
     pub prev_result: Option<Value>,
     /// Containers (id, interface) that GC must keep; `None` when the key is absent.
@@ -187,7 +189,8 @@ impl NetConf {
         }
         let prev_result = map.get("prevResult").filter(|v| !v.is_null()).cloned();
         let valid_attachments = attachments(&map).map_err(invalid)?;
-        Ok(Self { version, name, prev_result, valid_attachments })
+        let network = text("network")?;
+        Ok(Self { version, name, network, prev_result, valid_attachments })
     }
 
     fn fits(&self, command: Command) -> Result<(), CniError> {

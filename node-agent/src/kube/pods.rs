@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::annotation::{
     AnnotationError, EGRESS_BANDWIDTH, MIRROR_POD, POD_NETWORKS, POD_PATH, PodNetwork, PodNetworks,
 };
+use api::pod_attachments::SELECTIONS;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt;
@@ -37,6 +38,8 @@ pub struct PodInfo {
     pub mirror_uid: Option<String>,
     /// Value of annotation [`POD_NETWORKS`].
     pub networks: Option<String>,
+    /// Value of annotation [`SELECTIONS`].
+    pub selections: Option<String>,
     /// Value of annotation [`POD_PATH`].
     pub path: Option<String>,
     /// Why the pod forwards packets of others: a virtual machine has its own network stack behind a tap device.
@@ -50,8 +53,8 @@ pub struct PodInfo {
 pub struct PodAddresses {
     /// UID of the pod in the API.
     pub uid: String,
-    /// The cluster network's.
-    pub default: PodNetwork,
+    /// The cluster network's; none where another plugin has it.
+    pub default: Option<PodNetwork>,
     /// Addresses on other networks, by the keys of the annotation. Each names the pod's interface.
     pub others: BTreeMap<String, PodNetwork>,
 }
@@ -220,7 +223,7 @@ impl Pods {
             let limit = match (&now, &seen) {
                 (Some(info), _) if info.is(uid) => {
                     if let Some(value) = &info.networks {
-                        let (default, others) = PodNetworks::all_of(value)
+                        let (default, others) = PodNetworks::read(value)
                             .map_err(|source| PodError::Annotation { pod: key.clone(), source })?;
                         return Ok(PodAddresses { uid: info.uid.clone(), default, others });
                     }
@@ -302,6 +305,7 @@ fn trim(pod: &Pod) -> (NamespacedName, PodInfo) {
         uid: pod.uid().unwrap_or_default(),
         mirror_uid: annotation(MIRROR_POD),
         networks: annotation(POD_NETWORKS),
+        selections: annotation(SELECTIONS),
         path: annotation(POD_PATH),
         forwards: forwards(pod),
         limits_sending: pod.annotations().contains_key(EGRESS_BANDWIDTH),
@@ -362,7 +366,7 @@ mod tests {
         tokio::task::yield_now().await;
         pods.apply(self::key(), info("u1", Some(NETWORKS)));
         let found = wait.await.unwrap().unwrap();
-        let address = found.default.ip_addresses[0].to_string();
+        let address = found.default.unwrap().ip_addresses[0].to_string();
         assert_eq!((found.uid.as_str(), address.as_str()), ("u1", "10.244.0.3/24"));
         assert!(found.others.is_empty());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -37,6 +38,10 @@ pub struct Node {
     pub datapath: Arc<Datapath>,
     /// MTU of pod interfaces in bytes.
     pub mtu: u32,
+    /// CNI configuration directory of the container runtime.
+    pub cni_conf_dir: PathBuf,
+    /// Pods have the cluster's network by this agent; otherwise by another plugin.
+    pub default_network: bool,
     /// CNI calls in progress.
     pub calls: Calls,
     /// Finished CNI calls.

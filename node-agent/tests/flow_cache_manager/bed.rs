@@ -211,6 +211,8 @@ impl Bed {
             pods: Pods::default(),
             datapath: Arc::new(datapath),
             mtu: 1400,
+            cni_conf_dir: Default::default(),
+            default_network: true,
             calls: Default::default(),
             journal: Default::default(),
             metrics: Metrics::default(),

@@ -61,9 +61,7 @@ const PLUGINS: Module = Module {
     tags: "",
     version_of: "github.com/containernetworking/plugins",
     version_variables: |version| {
-        vec![format!(
-            "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=v{version}"
-        )]
+        vec![format!("github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=v{version}")]
     },
 };
 

@@ -18,6 +18,7 @@ fn config() -> Config {
         masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
         mtu: 1400,
         host_network_namespace: None,
+        default_network: true,
         features: Features::ALL,
     }
 }

@@ -16,6 +16,7 @@ fn config() -> Config {
         masquerade_subnets: Vec::new(),
         mtu: 1400,
         host_network_namespace: None,
+        default_network: true,
         features: Features::ALL,
     }
 }

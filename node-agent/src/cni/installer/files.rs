@@ -14,6 +14,8 @@ use crate::kernel::atomic_file::write_atomically;
 pub const EXECUTABLE: &str = "slipstream-cni";
 /// Name of the configuration file. Container runtimes use the first file by name.
 pub const CONF: &str = "10-slipstream.conf";
+/// Name of the network in it.
+pub const NETWORK: &str = "slipstream";
 
 /// Expected content of both files.
 #[derive(Debug, Clone)]
@@ -103,7 +105,7 @@ impl File {
 fn configuration(conf_dir: &Path, socket: &Path) -> File {
     let conf = json!({
         "cniVersion": "1.1.0",
-        "name": "slipstream",
+        "name": NETWORK,
         "type": EXECUTABLE,
         "socket": socket,
     });

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::cni::installer::files::CONF;
+use crate::cni::installer::multus::Multus;
 use crate::kube::announce;
 use crate::kube::client::in_time;
 use crate::node::Node;
@@ -31,6 +32,25 @@ pub struct InUse {
     ours: PathBuf,
     /// Files that sort before it.
     before: Vec<PathBuf>,
+    /// The first of these, if it is a configuration of Multus.
+    multus: Option<Multus>,
+}
+
+/// The configuration that the runtime reads, if there is one.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn first_configuration(directory: &Path) -> std::io::Result<Option<PathBuf>> {
+    let mut first: Option<PathBuf> = None;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        let is_first = || first.as_ref().is_none_or(|first| path < *first);
+        if is_configuration(&entry.file_name()) && is_first() && !entry.file_type()?.is_dir() {
+            first = Some(path);
+        }
+    }
+    Ok(first)
 }
 
 impl InUse {
@@ -51,7 +71,9 @@ impl InUse {
             }
         }
         before.sort();
-        Ok(Self { ours: directory.join(CONF), before })
+        // A file that is gone meanwhile is looked at again, as its going wakes who looks.
+        let multus = if before.is_empty() { None } else { Multus::in_use(directory).unwrap_or_default() };
+        Ok(Self { ours: directory.join(CONF), before, multus })
     }
 
     /// Number of files that sort first.
@@ -62,6 +84,15 @@ impl InUse {
     /// Problem and remedy; `None` when Slipstream's configuration is in use.
     pub fn problem(&self) -> Option<String> {
         let first = self.before.first()?;
+        if let Some(Multus { other_default }) = &self.multus {
+            let other = other_default.as_ref()?;
+            return Some(format!(
+                "the container runtime uses Multus ({}), which calls {other} for the cluster's network instead of {}: new pods are \
+                 not connected by Slipstream; name {CONF} there, or run Slipstream with --default-network=false",
+                first.display(),
+                self.ours.display()
+            ));
+        }
         let others = match self.before.len() - 1 {
             0 => String::new(),
             more => format!(" (and {more} more)"),
@@ -77,6 +108,9 @@ impl InUse {
     fn condition(&self) -> NodeCondition {
         let now = Some(Time(Timestamp::now()));
         let (status, reason, message) = match self.problem() {
+            None if self.multus.is_some() => {
+                ("True", "UsedByMultus", format!("Multus calls Slipstream by {}", self.ours.display()))
+            }
             None => {
                 ("True", "FirstInDirectory", format!("{} is the first configuration", self.ours.display()))
             }
@@ -160,6 +194,23 @@ mod tests {
             ("False", Some("AnotherConfigurationFirst"))
         );
         assert_eq!(condition.message, Some(problem));
+    }
+
+    #[test]
+    fn multus_before_ours_is_fine_where_it_calls_ours() {
+        let with = |network: &str| {
+            let (dir, _) = with(&[CONF]);
+            let text = json!({ "type": "multus", "clusterNetwork": network }).to_string();
+            std::fs::write(dir.path().join("00-multus.conf"), text).unwrap();
+            InUse::look(dir.path()).unwrap()
+        };
+        let good = with(&format!("/host/etc/cni/net.d/{CONF}"));
+        assert_eq!((good.problem(), good.condition().reason.as_deref()), (None, Some("UsedByMultus")));
+        let other = with("/etc/cni/net.d/10-flannel.conflist");
+        let problem = other.problem().unwrap();
+        assert!(problem.contains("10-flannel.conflist for the cluster's network"), "{problem}");
+        assert!(problem.contains("--default-network=false"), "{problem}");
+        assert_eq!(other.condition().status, "False");
     }
 
     #[test]

@@ -4,3 +4,4 @@
 pub mod files;
 pub mod guard;
 pub mod in_use;
+pub mod multus;

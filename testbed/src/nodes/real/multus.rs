@@ -20,7 +20,8 @@ pub(crate) const MANIFEST: &str = include_str!("../../../manifests/multus.yaml")
 /// The user of its executables.
 pub(crate) const USER: &str = "multus";
 /// Its executable and those of other networks, as `cargo xtask setup` makes them.
-const PROGRAMS: &[&str] = &["multus", "passthru", "bridge", "macvlan", "ptp", "host-local", "static", "tuning"];
+const PROGRAMS: &[&str] =
+    &["multus", "passthru", "bridge", "macvlan", "ptp", "host-local", "static", "tuning"];
 /// The first file by name, so the one that runtimes read.
 const FIRST: &str = "00-multus.conf";
 /// The other plugin's; runtimes would not read it after ours, if ours were there.
