@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, ValueEnum};
+use ipnet::IpNet;
 use supervision::log::LogArgs;
 
 /// Flags of the node agent.
@@ -119,6 +120,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Service ranges that this agent serves: none where another plugin has the cluster's network.
+    pub fn served_ranges(&self) -> &[IpNet] {
+        if self.network.default_network { &self.network.service_cidrs } else { &[] }
+    }
+
     /// Time for the API server to respond after the uplink migration; then the migration is undone.
     #[cfg(feature = "test-hooks")]
     pub fn api_patience(&self) -> std::time::Duration {

@@ -127,8 +127,10 @@ async fn start(
     tasks.spawn("admin-server", app.clone().on_port(config.metrics_bind_address));
     tasks.spawn("log-level", supervision::log::follow_signal());
     tasks.spawn("slipctl-server", app.on_socket(config.admin_socket.clone()));
-    let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
-    tasks.spawn("proxy-health", admin::proxy_health::serve(health, status, node.clone()));
+    if config.network.default_network {
+        let (health, status) = (config.proxy_healthz_bind_address, config.proxy_status_bind_address);
+        tasks.spawn("proxy-health", admin::proxy_health::serve(health, status, node.clone()));
+    }
     let nodes = kube::Api::all(client.clone());
     let (outlet, announcements) = Outlet::new();
     tasks.spawn("annotations", announce::annotations(node.reports(), nodes.clone(), announcements));
@@ -252,7 +254,12 @@ pub async fn serve_pods(node: &Node, config: &Config, stopped: watch::Receiver<b
 
 /// Installs the CNI configuration once ADD can be served, and keeps it installed.
 async fn keep_files(node: Node, config: Arc<Config>, in_use: Outlet<InUse>) -> anyhow::Result<()> {
-    let files = Files::new(&config.cni_bin_dir, &config.cni_conf_dir, &config.cni_socket)?;
+    let files = Files::new(
+        &config.cni_bin_dir,
+        &config.cni_conf_dir,
+        &config.cni_socket,
+        config.network.default_network,
+    )?;
     wait_ready(&node).await;
     tracing::info!(node = config.node_name, "ready to serve pods");
     guard::keep(&node, files, &in_use).await;

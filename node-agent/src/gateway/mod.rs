@@ -268,8 +268,7 @@ impl Gateway {
         };
         ManagementPort {
             services_without_gateway: config
-                .network
-                .service_cidrs
+                .served_ranges()
                 .iter()
                 .filter(|net| !has_gateway(net))
                 .copied()
@@ -277,7 +276,7 @@ impl Gateway {
             node: config.node_name.clone(),
             subnets,
             cluster_subnets: config.network.cluster_subnets.iter().map(|s| s.cidr).collect(),
-            service_cidrs: config.network.service_cidrs.clone(),
+            service_cidrs: config.served_ranges().to_vec(),
             local_services: self.masquerade.iter().map(|range| range.addresses.local_service).collect(),
             mtu: config.network.mtu.into(),
         }
@@ -307,7 +306,7 @@ fn host_config(config: &Config, range: &MasqueradeRange, bridge: &str, node: Opt
         ovn,
         host,
         next_hop,
-        service_cidrs: config.network.service_cidrs.iter().filter(of_family).copied().collect(),
+        service_cidrs: config.served_ranges().iter().filter(of_family).copied().collect(),
         mtu: config.network.mtu.into(),
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn reach(
         }
         next_hops.extend(hops);
         let of_family = |net: &&IpNet| Family::of_net(net) == family;
-        let service_cidrs = config.network.service_cidrs.iter().filter(of_family).copied().collect();
+        let service_cidrs = config.served_ranges().iter().filter(of_family).copied().collect();
         families.push(FamilyGateway { address, masquerade: *range, service_cidrs });
     }
     let reach = families.first().map(|first| first.address.addr()).map(|first| Reach {

@@ -108,7 +108,7 @@ pub async fn run(
     let mut changes = gateway.context.ovs.replica().changes();
     let config = &gateway.context.config;
     let metrics = gateway.context.metrics.clone();
-    let mut watches = Watches::new(&client, &config.node_name, metrics);
+    let mut watches = Watches::new(&client, &config.node_name, config.network.default_network, metrics);
     let mut host_ports = gateway.context.host_ports.clone();
     let (counter, mut sessions) = watch::channel(0);
     let socket = crate::ovs::openflow::management_socket(&config.ovs_db, gateway.bridge());

@@ -85,8 +85,8 @@ impl Watches {
     /// Starts the watches for the node of this name. Errors are counted and retried with exponential backoff.
     ///
     /// Of other nodes only the metadata is watched: a Node object has some ten kilobytes, and every node watches every other one. Their
-    /// addresses are in the annotations that their agents wrote.
-    pub fn new(client: &Client, node: &str, metrics: Metrics) -> Self {
+    /// addresses are in the annotations that their agents wrote. Without `serves` the cluster counts as one without services.
+    pub fn new(client: &Client, node: &str, serves: bool, metrics: Metrics) -> Self {
         let config = client::watching;
         let nodes = Api::<Node>::all(client.clone());
         let own = watch(nodes, config().fields(&format!("metadata.name={node}")));
@@ -97,11 +97,21 @@ impl Watches {
             .modify(|Lenient(service)| service.metadata.managed_fields = None);
         let slices = watch(Api::<EndpointSlice>::all(client.clone()), config().labels(&served()))
             .modify(|s| s.metadata.managed_fields = None);
+        let (services, slices) = match serves {
+            true => (
+                services.default_backoff().map_ok(|event| Any::Service(Box::new(event))).boxed(),
+                slices.default_backoff().map_ok(|event| Any::Slice(Box::new(event))).boxed(),
+            ),
+            false => (
+                empty_list(|event| Any::Service(Box::new(event))),
+                empty_list(|event| Any::Slice(Box::new(event))),
+            ),
+        };
         let events = futures::stream::select_all([
             own.default_backoff().map_ok(|event| Any::Node(Box::new(event))).boxed(),
             others.default_backoff().map_ok(|event| Any::Others(Box::new(event))).boxed(),
-            services.default_backoff().map_ok(|event| Any::Service(Box::new(event))).boxed(),
-            slices.default_backoff().map_ok(|event| Any::Slice(Box::new(event))).boxed(),
+            services,
+            slices,
         ]);
         Self { events: events.boxed(), metrics }
     }
@@ -117,6 +127,12 @@ impl Watches {
             }
         }
     }
+}
+
+/// The watch of a kind of which there are no objects.
+fn empty_list<K: 'static>(any: fn(Event<K>) -> Any) -> BoxStream<'static, Result<Any, watcher::Error>> {
+    let events = [Event::Init, Event::InitDone].map(|event| Ok(any(event)));
+    futures::stream::iter(events).chain(futures::stream::pending()).boxed()
 }
 
 impl ClusterView {
@@ -289,7 +305,7 @@ mod tests {
         let (client, lists) = client::tests::empty_api().await;
         let pods = Pods::default();
         tokio::spawn(pods::follow(client.clone(), "n1".to_owned(), pods.clone(), Metrics::default()));
-        let mut watches = Watches::new(&client, "n1", Metrics::default());
+        let mut watches = Watches::new(&client, "n1", true, Metrics::default());
         let mut view = ClusterView::new("n1", Vec::new(), ServiceNames::default());
         let complete = async {
             while !view.is_complete() {

@@ -30,7 +30,7 @@ fn entry(net: u8, n: u8) -> Value {
 }
 
 /// net1 has a route and a smaller MTU, net2 nothing special.
-fn three(n: u8) -> String {
+pub(crate) fn three(n: u8) -> String {
     let mut one = entry(1, n);
     one["routes"] = json!([{ "dest": "172.20.0.0/16", "nextHop": "172.16.1.1" }]);
     one["mtu"] = json!(1300);
@@ -42,13 +42,13 @@ fn hosts(container: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| Names::of(&interface_id(container, number)).host).collect()
 }
 
-fn sorted(mut list: Vec<String>) -> Vec<String> {
+pub(crate) fn sorted(mut list: Vec<String>) -> Vec<String> {
     list.sort();
     list
 }
 
 /// What is in the pod: interfaces with MAC, MTU and addresses, and routes through a next hop.
-async fn inside(pod: &Pod) -> (Vec<String>, Vec<String>) {
+pub(crate) async fn inside(pod: &Pod) -> (Vec<String>, Vec<String>) {
     let look = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -76,7 +76,7 @@ async fn inside(pod: &Pod) -> (Vec<String>, Vec<String>) {
 }
 
 /// Runs `work` with a netlink socket in the pod.
-async fn in_pod<Fut: Future<Output = ()>>(pod: &Pod, work: impl FnOnce(Netlink) -> Fut + Send + 'static) {
+pub(crate) async fn in_pod<Fut: Future<Output = ()>>(pod: &Pod, work: impl FnOnce(Netlink) -> Fut + Send + 'static) {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { work(Netlink::open().unwrap()).await });
@@ -90,7 +90,7 @@ async fn check(bed: &Bed, id: &str, pod: &Pod, added: &Answer) -> Answer {
     bed.call(Call { command: "CHECK", id, netns, pod: "a", uid: "u1", extra, ..Call::default() }).await
 }
 
-fn pinned(bed: &Bed) -> usize {
+pub(crate) fn pinned(bed: &Bed) -> usize {
     std::fs::read_dir(std::path::Path::new(&bed.bpf_dir()).join("endpoints")).unwrap().count()
 }
 
@@ -351,7 +351,7 @@ fn what_cannot_be_done_is_refused_and_what_is_there_is_told_again() {
         let call = Call { id: &a, netns: Some(pod.path()), pod: "a", uid: "u1", ..Call::default() };
         let again = bed.call(Call { ifname: "net7", ..call.clone() }).await;
         assert!(again.error() >= 100, "{again:?}");
-        for part in ["`net7`", "it has eth0, net1", "Nothing was changed"] {
+        for part in ["`net7`", "it has net1, net2", "Nothing was changed"] {
             assert!(again.message().contains(part), "{part} in {again:?}");
         }
         let further = bed.call(Call { ifname: "net1", ..call.clone() }).await;

@@ -10,6 +10,7 @@ mod common;
 mod interfaces;
 #[path = "../common/kube.rs"]
 mod kube;
+mod multus;
 #[path = "../common/ovs.rs"]
 mod ovs;
 mod traffic;

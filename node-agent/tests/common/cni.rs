@@ -19,6 +19,8 @@ pub(crate) struct Bed {
     pub(crate) api: FakeApi,
     agent: Option<Child>,
     pub(crate) datapath: &'static str,
+    /// Whether the agent's pods have the cluster's network.
+    default_network: bool,
 }
 
 /// Output and exit code of the executable.
@@ -91,7 +93,22 @@ impl Bed {
         // Mounted in the test's own mount namespace: it is gone with the namespace, and so is what is pinned.
         nix::mount::mount(Some("bpf"), &bpf, Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>)
             .unwrap();
-        Self { ovs, api: FakeApi::start().await, agent: None, datapath }
+        Self { ovs, api: FakeApi::start().await, agent: None, datapath, default_network: true }
+    }
+
+    /// An agent below Multus, by its configuration in the runtime's directory.
+    pub(crate) async fn under_multus(datapath: &'static str, default_network: bool) -> Self {
+        let mut bed = Self::new(datapath).await;
+        bed.default_network = default_network;
+        std::fs::create_dir(bed.conf_dir()).unwrap();
+        std::fs::write(bed.conf_dir().join("00-multus.conf"), r#"{"type": "multus"}"#).unwrap();
+        bed.start_agent().await;
+        bed
+    }
+
+    /// The runtime's directory of configurations.
+    pub(crate) fn conf_dir(&self) -> PathBuf {
+        self.ovs.path("net.d")
     }
 
     pub(crate) async fn ready(datapath: &'static str) -> Self {
@@ -118,6 +135,8 @@ impl Bed {
             format!("--cni-socket={}", self.socket().display()),
             format!("--datapath={}", self.datapath),
             format!("--bpf-dir={}", self.bpf_dir()),
+            format!("--cni-conf-dir={}", self.conf_dir().display()),
+            format!("--default-network={}", self.default_network),
         ];
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "the_agent", "--nocapture"]).env(AGENT, args.join("\n"));

@@ -56,6 +56,16 @@ impl FakeApi {
         self.change("ADDED", name, json!({ "uid": uid, "annotations": annotations }));
     }
 
+    /// As [`Self::put`], for a pod that names NetworkAttachmentDefinitions.
+    pub(crate) fn put_naming(&self, name: &str, uid: &str, networks: Option<&str>, selections: &str) {
+        let mut annotations = serde_json::Map::new();
+        annotations.insert("k8s.v1.cni.cncf.io/networks".to_owned(), json!(selections));
+        if let Some(networks) = networks {
+            annotations.insert("k8s.ovn.org/pod-networks".to_owned(), json!(networks));
+        }
+        self.change("ADDED", name, json!({ "uid": uid, "annotations": annotations }));
+    }
+
     pub(crate) fn remove(&self, name: &str) {
         self.change("DELETED", name, json!({}));
     }

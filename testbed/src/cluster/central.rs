@@ -152,6 +152,7 @@ pub fn controller_arguments(config: &Config) -> Vec<String> {
         flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),
         flag("masquerade-subnet", config.families(MASQUERADE_SUBNET, MASQUERADE_SUBNET_6)),
         flag("mtu", POD_MTU.to_string()),
+        flag("default-network", config.is_default_network().to_string()),
         flag("network-policy", config.network_policy.to_string()),
         flag("verify-interval", config.verify_interval.to_string()),
         "--lease-namespace=kube-system".into(),

@@ -123,6 +123,7 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),
         flag("masquerade-subnet", config.families(MASQUERADE_SUBNET, MASQUERADE_SUBNET_6)),
         flag("mtu", POD_MTU.to_string()),
+        flag("default-network", config.is_default_network().to_string()),
         flag("encap-ip", "auto".into()),
         flag("gateway-interface", "eth0".into()),
         flag("datapath", config.datapath.as_str().into()),

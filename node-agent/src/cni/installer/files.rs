@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
+use crate::cni::installer::in_use::InUse;
 use crate::kernel::atomic_file::write_atomically;
 
 /// Name of the plugin executable, and `type` in the configuration.
@@ -21,6 +22,10 @@ pub const NETWORK: &str = "slipstream";
 #[derive(Debug, Clone)]
 pub struct Files {
     list: Vec<File>,
+    /// Directory of the runtime's configurations.
+    configurations: PathBuf,
+    /// Whether one of them is ours; otherwise another plugin has the cluster's network.
+    default_network: bool,
 }
 
 /// Expected content of one file.
@@ -36,10 +41,16 @@ pub struct File {
 
 impl Files {
     /// Reads the plugin executable from the directory of the agent's executable, once.
+    /// Without `default_network` the executable is all.
     ///
     /// # Errors
     /// The path of the agent's own executable is not known, or the plugin's cannot be read.
-    pub fn new(bin_dir: &Path, conf_dir: &Path, socket: &Path) -> anyhow::Result<Self> {
+    pub fn new(
+        bin_dir: &Path,
+        conf_dir: &Path,
+        socket: &Path,
+        default_network: bool,
+    ) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("path of the agent's own executable")?;
         let source = own.with_file_name(EXECUTABLE);
         let target = bin_dir.join(EXECUTABLE);
@@ -49,14 +60,15 @@ impl Files {
             list.push(File { what: "executable", path: target, bytes, mode: 0o755 });
         }
         // Last, as the runtime calls the plugin once it exists.
-        list.push(configuration(conf_dir, socket));
-        Ok(Self { list })
+        list.extend(default_network.then(|| configuration(conf_dir, socket)));
+        Ok(Self { list, configurations: conf_dir.to_owned(), default_network })
     }
 
     /// Only the configuration file.
     #[cfg(test)]
     pub(super) fn configuration_only(conf_dir: &Path, socket: &Path) -> Self {
-        Self { list: vec![configuration(conf_dir, socket)] }
+        let list = vec![configuration(conf_dir, socket)];
+        Self { list, configurations: conf_dir.to_owned(), default_network: true }
     }
 
     /// Writes missing or differing files; returns those written.
@@ -75,14 +87,31 @@ impl Files {
         Ok(written)
     }
 
-    /// Directories of the files.
-    pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        self.list.iter().filter_map(|file| file.path.parent())
+    /// Removes the configuration of an agent that had the cluster's network, where another plugin has it now. True if there was one.
+    pub fn remove_outdated(&self) -> anyhow::Result<bool> {
+        if self.default_network {
+            return Ok(false);
+        }
+        let path = self.configurations.join(CONF);
+        match std::fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("remove {}", path.display())),
+        }
     }
 
-    /// Directory of the configuration file.
-    pub fn configurations(&self) -> Option<&Path> {
-        self.list.iter().find(|file| file.what == "configuration").and_then(|file| file.path.parent())
+    /// Directories of the files, and that of the runtime's configurations.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        let files = self.list.iter().filter_map(|file| file.path.parent());
+        files.chain([self.configurations.as_path()])
+    }
+
+    /// What the runtime's configurations are.
+    ///
+    /// # Errors
+    /// Their directory cannot be read.
+    pub fn in_use(&self) -> io::Result<InUse> {
+        InUse::look(&self.configurations, self.default_network)
     }
 
     /// Whether one of the files has this name.
@@ -136,7 +165,9 @@ mod tests {
             bytes: b"#!program".to_vec(),
             mode: 0o755,
         };
-        Files { list: vec![executable, configuration(&dir.join("conf"), Path::new(socket))] }
+        let configurations = dir.join("conf");
+        let list = vec![executable, configuration(&configurations, Path::new(socket))];
+        Files { list, configurations, default_network: true }
     }
 
     fn written(files: &Files) -> Vec<&'static str> {
@@ -179,6 +210,19 @@ mod tests {
         std::fs::remove_dir_all(dir.path().join("conf")).unwrap();
         assert_eq!(written(&files), ["configuration"]);
         assert!(written(&files).is_empty());
+    }
+
+    #[test]
+    fn where_another_plugin_has_the_clusters_network_there_is_no_configuration_of_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let default = files(dir.path(), "/run/x.sock");
+        written(&default);
+        let mut secondary = Files { default_network: false, ..default };
+        secondary.list.pop();
+        assert!(written(&secondary).is_empty());
+        assert!(secondary.remove_outdated().unwrap() && !secondary.remove_outdated().unwrap());
+        assert_eq!(std::fs::read_dir(dir.path().join("conf")).unwrap().count(), 0);
+        assert!(secondary.directories().any(|watched| watched == dir.path().join("conf")));
     }
 
     #[test]

@@ -40,8 +40,10 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
         let looked = Arc::clone(&files);
         let done = tokio::task::spawn_blocking(move || {
             let written = looked.put_right()?;
-            let in_use = looked.configurations().map(InUse::look).transpose();
-            let in_use = in_use.context("list CNI configurations")?;
+            if looked.remove_outdated()? {
+                tracing::info!("CNI configuration of an earlier agent removed: another plugin has the cluster's network");
+            }
+            let in_use = looked.in_use().context("list CNI configurations")?;
             let written: Vec<_> = written.into_iter().map(|file| (file.what, file.path.clone())).collect();
             anyhow::Ok((written, in_use))
         });
@@ -53,10 +55,8 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
                     tracing::warn!(file = %path.display(), "CNI {what} was missing or changed; written again");
                 }
                 node.health.met(CONDITION);
-                if let Some(now) = now {
-                    in_use::tell(node, now);
-                    outlet.put(now.clone());
-                }
+                in_use::tell(node, now);
+                outlet.put(now.clone());
                 installed = true;
                 written.is_empty()
             }

@@ -1,5 +1,6 @@
 //! Detects whether the container runtime uses Slipstream's CNI configuration: it uses the first file of the directory by name. If a file
-//! of another plugin sorts first, that plugin connects all new pods, without network policies and without an error.
+//! of another plugin sorts first, that plugin connects all new pods, without network policies and without an error. Where another plugin has
+//! the cluster's network, the first file must be one of Multus.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -32,8 +33,10 @@ pub struct InUse {
     ours: PathBuf,
     /// Files that sort before it.
     before: Vec<PathBuf>,
-    /// The first of these, if it is a configuration of Multus.
+    /// The first of all, if it is a configuration of Multus.
     multus: Option<Multus>,
+    /// Whether Slipstream has the cluster's network.
+    default_network: bool,
 }
 
 /// The configuration that the runtime reads, if there is one.
@@ -42,7 +45,11 @@ pub struct InUse {
 /// The directory cannot be read.
 pub fn first_configuration(directory: &Path) -> std::io::Result<Option<PathBuf>> {
     let mut first: Option<PathBuf> = None;
-    for entry in std::fs::read_dir(directory)? {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         let path = entry.path();
         let is_first = || first.as_ref().is_none_or(|first| path < *first);
@@ -58,7 +65,7 @@ impl InUse {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn look(directory: &Path) -> std::io::Result<Self> {
+    pub fn look(directory: &Path, default_network: bool) -> std::io::Result<Self> {
         let mut before = Vec::new();
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
@@ -72,17 +79,23 @@ impl InUse {
         }
         before.sort();
         // A file that is gone meanwhile is looked at again, as its going wakes who looks.
-        let multus = if before.is_empty() { None } else { Multus::in_use(directory).unwrap_or_default() };
-        Ok(Self { ours: directory.join(CONF), before, multus })
+        let multus = Multus::in_use(directory).unwrap_or_default();
+        if !default_network {
+            before = first_configuration(directory)?.into_iter().collect();
+        }
+        Ok(Self { ours: directory.join(CONF), before, multus, default_network })
     }
 
-    /// Number of files that sort first.
+    /// Number of files that sort first; of none where there is none of ours.
     pub fn before(&self) -> usize {
-        self.before.len()
+        if self.default_network { self.before.len() } else { 0 }
     }
 
     /// Problem and remedy; `None` when Slipstream's configuration is in use.
     pub fn problem(&self) -> Option<String> {
+        if !self.default_network {
+            return self.without_multus();
+        }
         let first = self.before.first()?;
         if let Some(Multus { other_default }) = &self.multus {
             let other = other_default.as_ref()?;
@@ -105,9 +118,27 @@ impl InUse {
         ))
     }
 
+    /// As [`Self::problem`], where another plugin has the cluster's network.
+    fn without_multus(&self) -> Option<String> {
+        if self.multus.is_some() {
+            return None;
+        }
+        let uses = match self.before.first() {
+            Some(first) => format!("uses {}, which is no configuration of Multus", first.display()),
+            None => "has no configuration".to_owned(),
+        };
+        Some(format!(
+            "the container runtime {uses}: no call comes for a pod's interfaces on virtual networks; with --default-network=false install \
+             Multus as the first configuration"
+        ))
+    }
+
     fn condition(&self) -> NodeCondition {
         let now = Some(Time(Timestamp::now()));
         let (status, reason, message) = match self.problem() {
+            None if !self.default_network => {
+                ("True", "CalledByMultus", "Multus calls Slipstream for virtual networks".to_owned())
+            }
             None if self.multus.is_some() => {
                 ("True", "UsedByMultus", format!("Multus calls Slipstream by {}", self.ours.display()))
             }
@@ -176,7 +207,7 @@ mod tests {
         for name in names {
             std::fs::write(dir.path().join(name), "{}").unwrap();
         }
-        let look = InUse::look(dir.path()).unwrap();
+        let look = InUse::look(dir.path(), true).unwrap();
         (dir, look)
     }
 
@@ -202,7 +233,7 @@ mod tests {
             let (dir, _) = with(&[CONF]);
             let text = json!({ "type": "multus", "clusterNetwork": network }).to_string();
             std::fs::write(dir.path().join("00-multus.conf"), text).unwrap();
-            InUse::look(dir.path()).unwrap()
+            InUse::look(dir.path(), true).unwrap()
         };
         let good = with(&format!("/host/etc/cni/net.d/{CONF}"));
         assert_eq!((good.problem(), good.condition().reason.as_deref()), (None, Some("UsedByMultus")));
@@ -214,11 +245,26 @@ mod tests {
     }
 
     #[test]
+    fn beside_another_plugin_the_first_configuration_must_be_one_of_multus() {
+        let (dir, _) = with(&["20-other.conflist"]);
+        let look = || InUse::look(dir.path(), false).unwrap();
+        let problem = look().problem().unwrap();
+        assert!(problem.contains("20-other.conflist, which is no configuration of Multus"), "{problem}");
+        assert_eq!((look().before(), look().condition().status.as_str()), (0, "False"));
+        let network = r#"{ "type": "multus", "clusterNetwork": "/etc/cni/net.d/20-other.conflist" }"#;
+        std::fs::write(dir.path().join("00-multus.conf"), network).unwrap();
+        assert_eq!((look().problem(), look().condition().reason.as_deref()), (None, Some("CalledByMultus")));
+        let (empty, _) = with(&[]);
+        let problem = InUse::look(empty.path(), false).unwrap().problem().unwrap();
+        assert!(problem.contains("has no configuration"), "{problem}");
+    }
+
+    #[test]
     fn what_is_no_configuration_or_comes_after_ours_is_fine() {
         let (dir, now) =
             with(&[CONF, "00-notes.txt", "05-old.conf.bak", "10-slipstream.conflist", "11-b.json"]);
         std::fs::create_dir(dir.path().join("00-directory.conf")).unwrap();
-        assert_eq!(InUse::look(dir.path()).unwrap(), now);
+        assert_eq!(InUse::look(dir.path(), true).unwrap(), now);
         assert_eq!((now.before(), now.problem(), now.condition().status.as_str()), (0, None, "True"));
     }
 }

@@ -81,6 +81,10 @@ pub(super) fn connect(bed: &Bed) -> Result<()> {
         return Ok(());
     }
     for node in config.node_names() {
+        if config.plugin {
+            // No kubelet waits for it, and the routes are to be on the bridge that it makes of the uplink.
+            exec::retry(READY, "the agent is ready", || bed.agent(&node).page("/readyz"))?;
+        }
         // Packets between pods and other nodes pass the node itself.
         exec::output(bed.host(&node).command("sysctl")?.args(["-qw", "net.ipv4.ip_forward=1"]))?;
         for index in (1..=config.nodes).filter(|index| node_name(*index) != node) {
