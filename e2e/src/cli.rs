@@ -8,8 +8,8 @@ use libtest_mimic::Arguments;
 use crate::harness::{Group, Program, Settings};
 use crate::{
     demo, demonstration, fault_injection, flow_cache_equivalence, flow_cache_invariants, instruction_count,
-    kernel_datapath, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, scoped_changes, service_matrix,
-    supervision, uplink_migration, virtual_networks,
+    kernel_datapath, multus, node_lifecycle, ovn_kubernetes_parity, pod_churn, scale, scoped_changes,
+    service_matrix, supervision, uplink_migration, virtual_networks,
 };
 
 /// The demonstration, or one suite by hand.
@@ -44,6 +44,8 @@ enum Suite {
     InstructionCount(instruction_count::Args),
     /// On the datapath of this machine's kernel: traffic, a policy, the programs, the fast path.
     KernelDatapath(kernel_datapath::Args),
+    /// Below Multus, in either role: every interface or none, bad input, killed agents, many pods, Multus' own cases.
+    Multus(multus::Args),
     /// Real nodes: many pods at once, restarts, crashes, a drain, a reboot, broken files, full disks.
     NodeLifecycle(node_lifecycle::Args),
     /// Compare with what ovn-kubernetes does for the same objects.
@@ -90,6 +92,7 @@ impl Suite {
             Self::FlowCacheInvariants(_) => ("flow_cache_invariants", "invariants"),
             Self::InstructionCount(_) => ("instruction_count", "icount"),
             Self::KernelDatapath(_) => ("kernel_datapath", "kernel"),
+            Self::Multus(_) => ("multus", "multus"),
             Self::NodeLifecycle(_) => ("node_lifecycle", "lifecycle"),
             Self::OvnKubernetesParity(_) => ("ovn_kubernetes_parity", "parity"),
             Self::PodChurn(_) => ("pod_churn", "churn"),
@@ -111,6 +114,7 @@ impl Suite {
             Self::FlowCacheInvariants(args) => args.group("", cluster),
             Self::InstructionCount(args) => args.group("", cluster),
             Self::KernelDatapath(args) => args.group("", cluster),
+            Self::Multus(args) => args.group("", cluster),
             Self::NodeLifecycle(args) => args.group("", cluster),
             Self::OvnKubernetesParity(args) => args.group("", cluster),
             Self::PodChurn(args) => args.group("", cluster),

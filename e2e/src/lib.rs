@@ -12,6 +12,7 @@ pub mod flow_cache_invariants;
 pub mod harness;
 pub mod instruction_count;
 pub mod kernel_datapath;
+pub mod multus;
 pub(crate) mod new_service;
 pub mod node_lifecycle;
 pub(crate) mod objects;

@@ -23,6 +23,8 @@ mod tests_definitions;
 mod tests_networks;
 #[cfg(test)]
 mod tests_primary;
+#[cfg(test)]
+mod tests_secondary;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

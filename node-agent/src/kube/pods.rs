@@ -44,6 +44,8 @@ pub struct PodInfo {
     pub path: Option<String>,
     /// Why the pod forwards packets of others: a virtual machine has its own network stack behind a tap device.
     pub forwards: Option<&'static str>,
+    /// It is being deleted: nobody gives it addresses any more.
+    pub is_going: bool,
     /// The pod has an egress limit by the `bandwidth` plugin, which needs the `ingress` qdisc of the host veth.
     pub limits_sending: bool,
 }
@@ -227,6 +229,10 @@ impl Pods {
                             .map_err(|source| PodError::Annotation { pod: key.clone(), source })?;
                         return Ok(PodAddresses { uid: info.uid.clone(), default, others });
                     }
+                    // A kubelet ends a pod only when its ADD has ended.
+                    if info.is_going {
+                        return Err(PodError::Gone { pod: key.clone(), uid: info.uid.clone() });
+                    }
                     seen = Some(info.uid.clone());
                     timeout
                 }
@@ -308,6 +314,7 @@ fn trim(pod: &Pod) -> (NamespacedName, PodInfo) {
         selections: annotation(SELECTIONS),
         path: annotation(POD_PATH),
         forwards: forwards(pod),
+        is_going: pod.metadata.deletion_timestamp.is_some(),
         limits_sending: pod.annotations().contains_key(EGRESS_BANDWIDTH),
     };
     (key, info)
@@ -387,6 +394,19 @@ mod tests {
         tokio::task::yield_now().await;
         pods.delete(&key());
         assert!(matches!(wait.await.unwrap().unwrap_err(), PodError::Gone { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_is_being_deleted_waits_no_longer_and_keeps_what_it_has() {
+        let pods = Pods::default();
+        pods.apply(key(), info("u1", None));
+        let waiting = pods.clone();
+        let wait = tokio::spawn(async move { waiting.addresses(&key(), Some("u1"), LONG).await });
+        tokio::task::yield_now().await;
+        pods.apply(key(), PodInfo { is_going: true, ..info("u1", None) });
+        assert!(matches!(wait.await.unwrap().unwrap_err(), PodError::Gone { .. }));
+        pods.apply(key(), PodInfo { is_going: true, ..info("u1", Some(NETWORKS)) });
+        assert!(pods.addresses(&key(), Some("u1"), LONG).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

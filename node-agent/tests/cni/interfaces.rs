@@ -76,7 +76,10 @@ pub(crate) async fn inside(pod: &Pod) -> (Vec<String>, Vec<String>) {
 }
 
 /// Runs `work` with a netlink socket in the pod.
-pub(crate) async fn in_pod<Fut: Future<Output = ()>>(pod: &Pod, work: impl FnOnce(Netlink) -> Fut + Send + 'static) {
+pub(crate) async fn in_pod<Fut: Future<Output = ()>>(
+    pod: &Pod,
+    work: impl FnOnce(Netlink) -> Fut + Send + 'static,
+) {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { work(Netlink::open().unwrap()).await });

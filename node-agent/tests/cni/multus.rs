@@ -41,7 +41,16 @@ struct Calls<'a> {
 
 impl Calls<'_> {
     async fn call(&self, command: &str, ifname: &str, extra: Value) -> Answer {
-        let call = Call { command, id: &self.id, ifname, netns: Some(self.netns), pod: "a", uid: "u1", extra, ..Call::default() };
+        let call = Call {
+            command,
+            id: &self.id,
+            ifname,
+            netns: Some(self.netns),
+            pod: "a",
+            uid: "u1",
+            extra,
+            ..Call::default()
+        };
         self.bed.call(call).await
     }
 
@@ -91,9 +100,16 @@ async fn each_call_its_own_interface(datapath: &'static str) {
     let other = json!({ "network": "red" });
     calls.good("DEL", "net1").await;
     let refused = calls.call("ADD", "net1", other).await;
-    assert!(refused.message().contains("on virtual network shop/blue") && refused.message().contains("is for red"), "{refused:?}");
+    assert!(
+        refused.message().contains("on virtual network shop/blue")
+            && refused.message().contains("is for red"),
+        "{refused:?}"
+    );
     let refused = calls.add("net7").await;
-    assert!(refused.message().contains("`net7`") && refused.message().contains("it has net1, net2"), "{refused:?}");
+    assert!(
+        refused.message().contains("`net7`") && refused.message().contains("it has net1, net2"),
+        "{refused:?}"
+    );
     assert_eq!(sorted(bed.ovs.ports()), ports(&bed, &calls.id, &[0, 2]));
     let said = calls.check("net1", &one).await.message();
     assert!(said.contains("interface net1 of the container has no OVS port"), "{said}");
@@ -153,7 +169,10 @@ async fn beside_another_plugin(datapath: &'static str) {
     put(&bed, &entries_only(&three(3)));
     let calls = Calls { bed: &bed, id: id(1), netns: pod.path() };
     let refused = calls.add("eth0").await;
-    assert!(refused.message().contains("`eth0`") && refused.message().contains("it has net1, net2"), "{refused:?}");
+    assert!(
+        refused.message().contains("`eth0`") && refused.message().contains("it has net1, net2"),
+        "{refused:?}"
+    );
     bed.assert_clean().await;
 
     // The first call that comes is not for the first of the pod's interfaces.
@@ -165,7 +184,11 @@ async fn beside_another_plugin(datapath: &'static str) {
     bed.kill_agent();
     bed.start_agent().await;
     let calls = Calls { bed: &bed, id: id(1), netns: pod.path() };
-    assert_eq!(sorted(bed.ovs.ports()), ports(&bed, &calls.id, &[1, 2]), "an agent that starts anew keeps both");
+    assert_eq!(
+        sorted(bed.ovs.ports()),
+        ports(&bed, &calls.id, &[1, 2]),
+        "an agent that starts anew keeps both"
+    );
     assert_eq!(calls.check("net2", &second).await.error(), 0);
     // GC of one definition's network knows nothing of the others.
     let gc = json!({ "cni.dev/valid-attachments": [], "network": "blue" });
@@ -205,7 +228,8 @@ fn what_an_agent_that_was_killed_in_the_middle_left_goes_with_the_del_of_that_in
             ovn.abort();
         }
         // It waits for OVN, which never comes.
-        let call = Call { id: &a, ifname: "net1", netns: Some(pod.path()), pod: "a", uid: "u1", ..Call::default() };
+        let call =
+            Call { id: &a, ifname: "net1", netns: Some(pod.path()), pod: "a", uid: "u1", ..Call::default() };
         let (mut command, conf) = bed.command(&call);
         let mut child = command.spawn().unwrap();
         tokio::io::AsyncWriteExt::write_all(&mut child.stdin.take().unwrap(), conf.as_bytes()).await.unwrap();
@@ -225,7 +249,14 @@ fn what_an_agent_that_was_killed_in_the_middle_left_goes_with_the_del_of_that_in
         in_pod(&pod, async |netlink| {
             let (mac, peer_mac, peer_netns) = (None, None, None);
             let pair = node_agent::kernel::link::Veth {
-                name: "net1", mac, group: 0, peer: "x", peer_mac, peer_group: 0, peer_netns, mtu: 1400,
+                name: "net1",
+                mac,
+                group: 0,
+                peer: "x",
+                peer_mac,
+                peer_group: 0,
+                peer_netns,
+                mtu: 1400,
             };
             netlink.create_veth(&pair).await.unwrap();
         })

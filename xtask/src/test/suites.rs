@@ -21,6 +21,7 @@ const fn run(target: &'static str, filter: &'static str, part: &'static str, lan
 /// Long runs come first in most lanes, so that they end together.
 const RUNS: &[Run] = &[
     run("node_lifecycle", "", "real", Lane::Real),
+    run("multus", "", "real", Lane::Real),
     run("demonstration", "ebpf::", "cluster", Lane::Shared),
     run("uplink_migration", "", "cluster", Lane::Shared),
     run("service_matrix", "", "cluster", Lane::Shared),

@@ -9,6 +9,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::cni::installer::in_use::InUse;
+use crate::cni::installer::multus::Multus;
 use crate::kernel::atomic_file::write_atomically;
 
 /// Name of the plugin executable, and `type` in the configuration.
@@ -18,12 +19,18 @@ pub const CONF: &str = "10-slipstream.conf";
 /// Name of the network in it.
 pub const NETWORK: &str = "slipstream";
 
+/// Version of the CNI specification in the configuration, with which runtimes make every call that there is.
+const VERSION: &str = "1.1.0";
+/// The one for Multus, which cannot take a default route out of a result of a later version (4.2.3, `DeleteDefaultGWCache`).
+const VERSION_FOR_MULTUS: &str = "1.0.0";
+
 /// Expected content of both files.
 #[derive(Debug, Clone)]
 pub struct Files {
-    list: Vec<File>,
+    executable: Option<File>,
     /// Directory of the runtime's configurations.
     configurations: PathBuf,
+    socket: PathBuf,
     /// Whether one of them is ours; otherwise another plugin has the cluster's network.
     default_network: bool,
 }
@@ -54,30 +61,40 @@ impl Files {
         let own = std::env::current_exe().context("path of the agent's own executable")?;
         let source = own.with_file_name(EXECUTABLE);
         let target = bin_dir.join(EXECUTABLE);
-        let mut list = Vec::new();
-        if source != target {
-            let bytes = std::fs::read(&source).with_context(|| format!("read {}", source.display()))?;
-            list.push(File { what: "executable", path: target, bytes, mode: 0o755 });
-        }
-        // Last, as the runtime calls the plugin once it exists.
-        list.extend(default_network.then(|| configuration(conf_dir, socket)));
-        Ok(Self { list, configurations: conf_dir.to_owned(), default_network })
+        let executable = match source == target {
+            true => None,
+            false => {
+                let bytes = std::fs::read(&source).with_context(|| format!("read {}", source.display()))?;
+                Some(File { what: "executable", path: target, bytes, mode: 0o755 })
+            }
+        };
+        Ok(Self {
+            executable,
+            configurations: conf_dir.to_owned(),
+            socket: socket.to_owned(),
+            default_network,
+        })
     }
 
     /// Only the configuration file.
     #[cfg(test)]
     pub(super) fn configuration_only(conf_dir: &Path, socket: &Path) -> Self {
-        let list = vec![configuration(conf_dir, socket)];
-        Self { list, configurations: conf_dir.to_owned(), default_network: true }
+        Self {
+            executable: None,
+            configurations: conf_dir.to_owned(),
+            socket: socket.to_owned(),
+            default_network: true,
+        }
     }
 
     /// Writes missing or differing files; returns those written.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn put_right(&self) -> anyhow::Result<Vec<&File>> {
+    pub fn put_right(&self) -> anyhow::Result<Vec<File>> {
         let mut written = Vec::new();
-        for file in &self.list {
+        // The configuration comes last, as the runtime calls the plugin once it exists.
+        for file in self.executable.clone().into_iter().chain(self.configuration()) {
             if !file.is_right() {
                 write_atomically(&file.path, &file.bytes, file.mode)
                     .with_context(|| format!("write {}", file.path.display()))?;
@@ -85,6 +102,14 @@ impl Files {
             }
         }
         Ok(written)
+    }
+
+    /// The configuration as it is to be now; none where another plugin has the cluster's network.
+    fn configuration(&self) -> Option<File> {
+        // A directory that cannot be read is told when the file cannot be written.
+        let multus = Multus::in_use(&self.configurations).unwrap_or_default();
+        let version = if multus.is_some() { VERSION_FOR_MULTUS } else { VERSION };
+        self.default_network.then(|| configuration(&self.configurations, &self.socket, version))
     }
 
     /// Removes the configuration of an agent that had the cluster's network, where another plugin has it now. True if there was one.
@@ -102,8 +127,8 @@ impl Files {
 
     /// Directories of the files, and that of the runtime's configurations.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        let files = self.list.iter().filter_map(|file| file.path.parent());
-        files.chain([self.configurations.as_path()])
+        let executable = self.executable.iter().filter_map(|file| file.path.parent());
+        executable.chain([self.configurations.as_path()])
     }
 
     /// What the runtime's configurations are.
@@ -116,7 +141,8 @@ impl Files {
 
     /// Whether one of the files has this name.
     pub fn has_name(&self, name: &OsStr) -> bool {
-        self.list.iter().any(|file| file.path.file_name() == Some(name))
+        let is = |file: &File| file.path.file_name() == Some(name);
+        name == CONF || self.executable.as_ref().is_some_and(is)
     }
 }
 
@@ -131,9 +157,9 @@ impl File {
     }
 }
 
-fn configuration(conf_dir: &Path, socket: &Path) -> File {
+fn configuration(conf_dir: &Path, socket: &Path, version: &str) -> File {
     let conf = json!({
-        "cniVersion": "1.1.0",
+        "cniVersion": version,
         "name": NETWORK,
         "type": EXECUTABLE,
         "socket": socket,
@@ -165,9 +191,8 @@ mod tests {
             bytes: b"#!program".to_vec(),
             mode: 0o755,
         };
-        let configurations = dir.join("conf");
-        let list = vec![executable, configuration(&configurations, Path::new(socket))];
-        Files { list, configurations, default_network: true }
+        let (configurations, socket) = (dir.join("conf"), socket.into());
+        Files { executable: Some(executable), configurations, socket, default_network: true }
     }
 
     fn written(files: &Files) -> Vec<&'static str> {
@@ -196,7 +221,8 @@ mod tests {
         let files = files(dir.path(), "/run/x.sock");
         written(&files);
         assert!(written(&files).is_empty());
-        let (executable, conf) = (&files.list[0].path, &files.list[1].path);
+        let (executable, conf) =
+            (&files.executable.as_ref().unwrap().path, &dir.path().join("conf").join(CONF));
         std::fs::write(conf, "{").unwrap();
         assert_eq!(written(&files), ["configuration"]);
         std::fs::remove_file(executable).unwrap();
@@ -213,12 +239,29 @@ mod tests {
     }
 
     #[test]
+    fn the_version_is_one_that_multus_can_change_while_multus_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = files(dir.path(), "/run/x.sock");
+        let version = || {
+            let text = std::fs::read_to_string(dir.path().join("conf").join(CONF)).unwrap();
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()["cniVersion"].clone()
+        };
+        written(&files);
+        assert_eq!(version(), "1.1.0");
+        let multus = dir.path().join("conf/00-multus.conf");
+        std::fs::write(&multus, r#"{"type": "multus"}"#).unwrap();
+        assert_eq!((written(&files), version()), (vec!["configuration"], json!("1.0.0")));
+        assert!(written(&files).is_empty());
+        std::fs::remove_file(&multus).unwrap();
+        assert_eq!((written(&files), version()), (vec!["configuration"], json!("1.1.0")));
+    }
+
+    #[test]
     fn where_another_plugin_has_the_clusters_network_there_is_no_configuration_of_ours() {
         let dir = tempfile::tempdir().unwrap();
         let default = files(dir.path(), "/run/x.sock");
         written(&default);
-        let mut secondary = Files { default_network: false, ..default };
-        secondary.list.pop();
+        let secondary = Files { default_network: false, ..default };
         assert!(written(&secondary).is_empty());
         assert!(secondary.remove_outdated().unwrap() && !secondary.remove_outdated().unwrap());
         assert_eq!(std::fs::read_dir(dir.path().join("conf")).unwrap().count(), 0);

@@ -41,7 +41,9 @@ pub async fn keep(node: &Node, files: Files, outlet: &Outlet<InUse>) {
         let done = tokio::task::spawn_blocking(move || {
             let written = looked.put_right()?;
             if looked.remove_outdated()? {
-                tracing::info!("CNI configuration of an earlier agent removed: another plugin has the cluster's network");
+                tracing::info!(
+                    "CNI configuration of an earlier agent removed: another plugin has the cluster's network"
+                );
             }
             let in_use = looked.in_use().context("list CNI configurations")?;
             let written: Vec<_> = written.into_iter().map(|file| (file.what, file.path.clone())).collect();

@@ -25,7 +25,8 @@ const PROGRAMS: &[&str] =
 /// The first file by name, so the one that runtimes read.
 const FIRST: &str = "00-multus.conf";
 /// The other plugin's; runtimes would not read it after ours, if ours were there.
-const OTHER: &str = "20-other.conflist";
+/// It is no list: of one that it calls by its file, Multus 4.2.3 forgets at DEL what the plugin's address management was told.
+const OTHER: &str = "20-other.conf";
 /// What our agent writes.
 const OURS: &str = "10-slipstream.conf";
 /// How long our agent may take to write it.
@@ -121,16 +122,14 @@ fn other(node: &str) -> Result<Value> {
     Ok(json!({
         "cniVersion": "1.0.0",
         "name": "other",
-        "plugins": [{
-            "type": "ptp",
-            "mtu": 1400,
-            "ipam": {
-                "type": "host-local",
-                "ranges": [[{"subnet": format!("{}/24", range(index))}]],
-                "routes": [{"dst": "0.0.0.0/0"}],
-                "dataDir": "/run/cni-ipam",
-            },
-        }],
+        "type": "ptp",
+        "mtu": 1400,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": format!("{}/24", range(index))}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": "/run/cni-ipam",
+        },
     }))
 }
 

@@ -36,12 +36,16 @@ struct Namespace {
 
 /// The path of the pod's network namespace inside its node; none for a pod in the node's network.
 pub(super) fn network(bed: &Bed, pod: &PodName<'_>) -> Result<Option<String>> {
-    let query = "jsonpath={.spec.hostNetwork} {.metadata.uid}";
+    // Of the mirror of a static pod the runtime knows the other UID.
+    let query =
+        r"jsonpath={.spec.hostNetwork} {.metadata.uid} {.metadata.annotations.kubernetes\.io/config\.mirror}";
     let said = bed.kubectl(&["get", "pod", "-n", pod.namespace, pod.name, "-o", query])?;
-    let Some((host_network, uid)) = said.split_once(' ') else { bail!("kubectl said {said:?}") };
+    let parts: Vec<&str> = said.split(' ').map(str::trim).collect();
+    let [host_network, uid, mirror] = parts[..] else { bail!("kubectl said {said:?}") };
     if host_network == "true" {
         return Ok(None);
     }
+    let uid = if mirror.is_empty() { uid } else { mirror };
     let filter =
         format!("labels.\"io.kubernetes.pod.uid\"=={uid},labels.\"io.cri-containerd.kind\"==sandbox");
     let ids = ctr(bed, pod.node, &["container", "list", "--quiet", &filter])?;
