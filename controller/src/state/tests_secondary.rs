@@ -110,13 +110,6 @@ fn what_comes_with_the_first_interface_alone_is_refused_by_its_annotation() {
         );
         assert!(effects.patches.is_empty() && addresses(&state, "a").is_empty());
     }
-    // Routes beside networks that are named by definitions are possible.
-    let mut state = secondary();
-    let routes = r#"[{"dst": "172.20.0.0/16", "gw": "172.16.24.1"}]"#;
-    let pod = pod_on("n1", "a", json!({ "k8s.v1.cni.cncf.io/networks": "blue", "ovnNetworkRoutes": routes }));
-    let effects = state.pods(Watched::Apply(pod));
-    assert!(messages(&effects).is_empty(), "{:?}", messages(&effects));
-    assert!(effects.patches[0].annotations["k8s.ovn.org/pod-networks"].contains("172.20.0.0/16"));
 }
 
 #[test]

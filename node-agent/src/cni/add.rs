@@ -227,7 +227,8 @@ impl Add<'_> {
         let checksums = self.node.datapath.pod_completes_checksums();
         let side = |one: &Wanted| {
             let mac_is_set = self.mac_is_set || !attach::is_first(&one.id);
-            PodSide::new(&one.ifname, &one.network, mac_is_set, checksums)
+            let takes_default = self.all.first.is_none();
+            PodSide { takes_default, ..PodSide::new(&one.ifname, &one.network, mac_is_set, checksums) }
         };
         self.all.all().map(side).collect()
     }

@@ -140,6 +140,7 @@ pub fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
         gateways: Vec::new(),
         routes: Vec::new(),
         complete_checksums: false,
+        takes_default: false,
     };
     for ip in list("ips") {
         let of_us =

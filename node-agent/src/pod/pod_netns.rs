@@ -28,6 +28,8 @@ pub struct PodSide {
     pub routes: Vec<(IpNet, IpAddr)>,
     /// Turn transmit checksum offload off.
     pub complete_checksums: bool,
+    /// Its default routes take the place of those that the pod has: of another plugin, whose interface came before.
+    pub takes_default: bool,
 }
 
 /// Default gateways of an entry of the pod's annotation.
@@ -80,6 +82,7 @@ impl PodSide {
             gateways: gateways(network),
             routes: network.routes.iter().map(|r| (r.dest, r.next_hop)).collect(),
             complete_checksums,
+            takes_default: false,
         }
     }
 
@@ -120,7 +123,11 @@ impl PodSide {
         }
         netlink.set_up(index, name).await?;
         for route in self.routes_of(index) {
-            netlink.add_route(name, &route).await?;
+            if self.takes_default && route.dest.prefix_len() == 0 {
+                netlink.replace_route(name, &route).await?;
+            } else {
+                netlink.add_route(name, &route).await?;
+            }
         }
         Ok(())
     }

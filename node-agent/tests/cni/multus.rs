@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use node_agent::attach::{Names, interface_id};
+use node_agent::kernel::link::{Route, Veth};
 use serde_json::{Value, json};
 
 use crate::bed::{Answer, Bed, Call, id};
@@ -216,6 +217,46 @@ fn beside_another_plugin_the_pod_gets_what_each_call_names_interposed() {
 }
 
 #[test]
+fn a_default_route_that_the_pod_asks_for_takes_the_place_of_the_other_plugins() {
+    on_a_node(async || {
+        let bed = Bed::under_multus("ovs", false).await;
+        let _ovn = bed.ovs.play_ovn_controller().await;
+        let pod = Pod::new();
+        in_pod(&pod, async |netlink| {
+            let (mac, peer_mac, peer_netns) = (None, None, None);
+            let (group, peer_group, mtu) = (0, 0, 1400);
+            let pair = Veth { name: "eth0", mac, group, peer: "x", peer_mac, peer_group, peer_netns, mtu };
+            netlink.create_veth(&pair).await.unwrap();
+            let link = netlink.get("eth0").await.unwrap();
+            netlink.add_address(link.index, "eth0", "10.1.0.2/24".parse().unwrap()).await.unwrap();
+            for name in ["x", "eth0"] {
+                let end = netlink.get(name).await.unwrap();
+                netlink.set_up(end.index, name).await.unwrap();
+            }
+            let route = Route::default_via("10.1.0.1".parse().unwrap(), link.index);
+            netlink.add_route("eth0", &route).await.unwrap();
+        })
+        .await;
+        let mut all: Value = serde_json::from_str(&entries_only(&three(3))).unwrap();
+        all["shop/blue"]["gateway_ips"] = json!(["172.16.1.1"]);
+        put(&bed, &all.to_string());
+        let calls = Calls { bed: &bed, id: id(1), netns: pod.path() };
+        calls.good("ADD", "net2").await;
+        let defaults = async || {
+            let (_, routes) = inside(&pod).await;
+            routes.into_iter().filter(|route| route.starts_with("0.0.0.0/0")).collect::<Vec<_>>()
+        };
+        assert_eq!(defaults().await, ["0.0.0.0/0 via 10.1.0.1 dev eth0"], "it asks for none by net2");
+        let added = calls.good("ADD", "net1").await;
+        assert_eq!(defaults().await, ["0.0.0.0/0 via 172.16.1.1 dev net1"]);
+        assert_eq!(calls.check("net1", &added).await.error(), 0);
+        calls.good("DEL", "net1").await;
+        calls.good("DEL", "net2").await;
+        bed.assert_clean().await;
+    });
+}
+
+#[test]
 fn what_an_agent_that_was_killed_in_the_middle_left_goes_with_the_del_of_that_interface() {
     on_a_node(async || {
         let mut bed = Bed::under_multus("ebpf", false).await;
@@ -248,7 +289,7 @@ fn what_an_agent_that_was_killed_in_the_middle_left_goes_with_the_del_of_that_in
         // Somebody else's interface of that name is left alone.
         in_pod(&pod, async |netlink| {
             let (mac, peer_mac, peer_netns) = (None, None, None);
-            let pair = node_agent::kernel::link::Veth {
+            let pair = Veth {
                 name: "net1",
                 mac,
                 group: 0,
