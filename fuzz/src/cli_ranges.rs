@@ -100,6 +100,7 @@ fn both(agent: &args::Config, taken: bool) {
         masquerade_subnets: network.masquerade_subnet.clone(),
         mtu: network.mtu,
         host_network_namespace: None,
+        default_network: network.default_network,
         features: Features::ALL,
     }
     .with_default_ranges();

@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::exec;
-use testbed::traffic::{self, Dial, Expect};
-use testbed::ui::Checks;
+use testbed::traffic::Dial;
 
 use super::scene::{HEAL, RED, STAYING, Scene, holds, place, same};
 
@@ -111,7 +112,7 @@ fn reaches(
     let name = what.split(' ').next().unwrap_or_default();
     let expect = Expect::only(&format!("{name} {from}"));
     let dial = Dial::tcp(server, 8080).to_pod(bed).times(3);
-    let (_, verdict) = traffic::settle(bed, &place(client, node), dial, &expect, HEAL);
+    let (_, verdict) = expect::settle(bed, &place(client, node), dial, &expect, HEAL);
     checks.check(format!("{client} reaches {what}"), verdict);
     Ok(())
 }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::cluster::config::node_name;
-use testbed::traffic::{self, Dial, Expect};
-use testbed::ui::Checks;
+use testbed::traffic::Dial;
 
 use super::scene::{HEAL, RED, Scene, THREE, eventually, holds, place, same};
 
@@ -42,7 +43,7 @@ pub(super) fn agent(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         for server in ["m2", "coming"] {
             let expect = Expect::only(&format!("{server} {}", scene.address("m1", network)?));
             let dial = Dial::tcp(scene.address(server, network)?, 8080).to_pod(bed).times(2);
-            let (_, verdict) = traffic::settle(bed, &place("m1", "n1"), dial, &expect, HEAL);
+            let (_, verdict) = expect::settle(bed, &place("m1", "n1"), dial, &expect, HEAL);
             checks.check(format!("m1 reaches {server} by {network}"), verdict);
         }
     }
@@ -103,7 +104,7 @@ pub(super) fn many(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     );
     let expect = Expect::only(&format!("m2 {}", scene.address("m1", "red/own")?));
     let dial = Dial::tcp(scene.address("m2", "red/own")?, 8080).to_pod(bed).times(2);
-    let (_, verdict) = traffic::settle(bed, &place("m1", "n1"), dial, &expect, HEAL);
+    let (_, verdict) = expect::settle(bed, &place("m1", "n1"), dial, &expect, HEAL);
     checks.check("those that stayed go on", verdict);
     Ok(())
 }

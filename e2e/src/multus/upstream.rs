@@ -6,8 +6,8 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::harness::Checks;
 use testbed::exec;
-use testbed::ui::Checks;
 
 use super::scene::{RED, Scene, definition, eventually, holds, ours, same};
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use testbed::ui::Checks;
+use crate::harness::Checks;
 
 use super::scene::{Scene, eventually, holds, network, ours};
 
