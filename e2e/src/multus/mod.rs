@@ -3,6 +3,7 @@
 
 mod interfaces;
 mod life;
+mod outside;
 mod scene;
 mod upstream;
 mod waiting;
@@ -26,6 +27,8 @@ enum Part {
     Interfaces,
     /// What the node and the database have of the role, and have not.
     Role,
+    /// A network that reaches the outside.
+    Outside,
     /// Bad input, and what heals it.
     Waiting,
     /// The agent is killed while pods come and go.
@@ -61,6 +64,7 @@ impl Args {
         let cases = [
             ("interfaces", Part::Interfaces),
             ("role", Part::Role),
+            ("outside", Part::Outside),
             ("waiting", Part::Waiting),
             ("agent", Part::Agent),
             ("many", Part::Many),
@@ -73,6 +77,7 @@ impl Args {
                 jobs.each(|part, checks| match part {
                     Part::Interfaces => interfaces::check(&scene, checks),
                     Part::Role => interfaces::role(&scene, checks),
+                    Part::Outside => outside::check(&scene, checks),
                     Part::Waiting => waiting::check(&scene, checks),
                     Part::Agent => life::agent(&scene, checks),
                     Part::Many => life::many(&scene, checks),

@@ -1,4 +1,4 @@
-//! Multus' own end-to-end cases (`e2e/test-*.sh` of its sources), as far as they need no registry: with an image that is there in place of
+//! Multus' own end-to-end cases (the scripts `test-…` of its sources), as far as they need no registry: with an image that is there in place of
 //! theirs, and otherwise the same objects and expectations.
 
 use std::fs;
