@@ -13,6 +13,7 @@ use crate::expect::{self, Expect};
 use crate::harness::Checks;
 use testbed::exec;
 use testbed::nodes::cni::BIN_DIR;
+use testbed::nodes::record::{self, PodRecord};
 use testbed::pod;
 use testbed::traffic::{Dial, Place};
 
@@ -141,11 +142,13 @@ fn multus(red: &Objects<'_>, status: &[NetworkStatus], checks: &mut Checks) -> R
     let container =
         ids.split_whitespace().find_map(|word| word.strip_prefix("sandbox=")).context("no sandbox")?;
     let uid = red.field("pod/d1", ".metadata.uid")?;
+    let records = red.bed.host(NODE).path(record::DIRECTORY)?;
+    let netns = PodRecord::find(&records, RED, "d1")?.netns.context("no namespace")?;
     let call = |verb: &str, ifname: &str| -> Result<(bool, Value)> {
         let arguments = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={RED};K8S_POD_NAME=d1;K8S_POD_UID={uid}");
         let mut command = red.bed.host(NODE).command("timeout")?;
         command.args(["60", &format!("{BIN_DIR}/slipstream-cni")]);
-        command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container).env("CNI_NETNS", "/run/netns/d1");
+        command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container).env("CNI_NETNS", &netns);
         command.env("CNI_IFNAME", ifname).env("CNI_PATH", BIN_DIR).env("CNI_ARGS", arguments);
         let config =
             json!({"cniVersion": "1.0.0", "name": "own-again", "type": "slipstream-cni", "network": "own"});

@@ -94,11 +94,11 @@ async fn add_further(
     cancel: &Cancel,
     (deadline, steps): (Instant, &mut Steps),
 ) -> Result<AddResults, CniError> {
-    let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
     let addresses = timed(node.pods.addresses(pod, call.pod_uid(), BUDGET));
     let addresses = wait_addresses(addresses, cancel, steps).await?;
     let all = Interfaces::of(who(node, call, pod), &Part::Further, addresses)?;
     further::fits(call, &all)?;
+    let netns = Netns::open(call.netns.as_deref().unwrap_or_default().as_ref())?;
     let add = Add { node, call, netns: &netns, pod, mac_is_set: true, all: &all };
     let error = match add.plug(cancel, deadline, steps).await {
         Ok(result) => return Ok(result),
