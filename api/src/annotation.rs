@@ -37,6 +37,11 @@ pub const NODE_MASQUERADE_SUBNET: &str = "k8s.ovn.org/node-masquerade-subnet";
 /// (`other_config:userspace-tso-enable`). That datapath compares the length of a packet before segmentation with a limit
 /// (`check_pkt_larger`), so the controller sets no `gateway_mtu` for such a node.
 pub const USERSPACE_TSO: &str = "slipstream.dev/userspace-tso";
+/// Key that the agent writes: a JSON list of the physical networks for which the node has a bridge of OVS (`ovn-bridge-mappings`), beside
+/// that of its gateway. Not written while there are none.
+pub const PHYSICAL_NETWORKS: &str = "slipstream.dev/physical-networks";
+/// The most physical networks of a node.
+pub const MAX_PHYSICAL_NETWORKS: usize = 64;
 /// Key of the controller's cluster network flags, on every Node. An agent compares them with its own flags. See
 /// [`ClusterNetwork`].
 pub const CLUSTER_NETWORK: &str = "slipstream.dev/cluster-network";

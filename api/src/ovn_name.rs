@@ -96,6 +96,11 @@ pub fn localnet_port(bridge: &str, node: &str) -> String {
     format!("{bridge}_{node}")
 }
 
+/// Localnet port of a virtual network's switch, named as ovn-kubernetes names those of its secondary networks.
+pub fn network_localnet_port(switch: &str) -> String {
+    format!("{switch}_ovn_localnet_port")
+}
+
 /// Patch port on the gateway bridge that ovn-controller creates for the localnet port.
 pub fn patch_port(bridge: &str, node: &str) -> String {
     format!("patch-{}-to-{INTEGRATION_BRIDGE}", localnet_port(bridge, node))

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use api::ipam_claim;
 use api::virtual_network::{
-    self, Ipam, Lifecycle, Reach, Scope, VirtualNetwork, VirtualNetworkSpec, VirtualNetworkStatus, condition,
+    self, Ipam, Lifecycle, Localnet, Reach, Scope, VirtualNetwork, VirtualNetworkSpec, VirtualNetworkStatus,
+    condition,
 };
 use serde_json::{Value, json};
 
@@ -65,6 +66,7 @@ fn its_fields_are_those_that_are_read() {
         subnets: vec!["172.16.24.0/24".to_owned()],
         gateways: vec!["172.16.24.1".to_owned()],
         excluded_ranges: vec!["172.16.24.9".to_owned()],
+        localnet: Some(Localnet { physical_network: "dc".to_owned(), vlan: Some(100) }),
         mtu: Some(1300),
         mac_prefix: Some("0a:11".to_owned()),
         ipam: Some(Ipam::PERSISTENT),
@@ -80,7 +82,11 @@ fn its_fields_are_those_that_are_read() {
     assert_eq!(fields["scope"]["default"], serde_json::to_value(whole.scope).unwrap());
     let lifecycle = &fields["ipam"]["properties"]["lifecycle"]["enum"];
     assert_eq!(*lifecycle, serde_json::to_value([Lifecycle::Persistent]).unwrap());
-    for fixed in ["scope", "subnets", "reach"] {
+    let localnet = serde_json::to_value(whole.localnet.as_ref().unwrap()).unwrap();
+    assert_eq!(keys(&fields["localnet"]["properties"]), keys(&localnet));
+    let vlan = &fields["localnet"]["properties"]["vlan"];
+    assert_eq!((&vlan["minimum"], &vlan["maximum"]), (&json!(1), &json!(4094)));
+    for fixed in ["scope", "subnets", "reach", "localnet"] {
         assert_eq!(fields[fixed]["x-kubernetes-validations"][0]["rule"], "self == oldSelf", "{fixed}");
     }
     let status = VirtualNetworkStatus {

@@ -1,12 +1,14 @@
 //! Whether a network's fields make sense, by themselves and beside the cluster's own ranges.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use super::spec::{Reach, SpecError, VirtualNetworkSpec};
+use super::spec::{Localnet, Reach, SpecError, VirtualNetworkSpec};
 use crate::MacAddr;
 use crate::addr::{self, Family};
+use crate::ovn_name;
 use crate::quote::quoted;
 
 /// Ranges that no network may have a part of: addresses in them mean something of their own to every host.
@@ -22,6 +24,11 @@ const SPECIAL: [(&str, &str); 6] = [
 const SHORTEST: (u8, u8) = (8, 16);
 /// The least MTU of an interface, bytes: for IPv4, and where the network has IPv6.
 const LEAST_MTU: (u32, u32) = (576, 1280);
+
+/// IDs of VLANs that networks may have (IEEE 802.1Q: 0 is no VLAN, 4095 is reserved).
+const VLANS: RangeInclusive<u16> = 1..=4094;
+/// The most characters of a physical network's name.
+const PHYSICAL_NETWORK_LENGTH: usize = 63;
 
 /// What a network's fields are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +57,8 @@ pub struct Subnet {
 pub struct Checked {
     /// One or two subnets, in the order of the spec.
     pub subnets: Vec<Subnet>,
+    /// The physical network, exactly with reach `Localnet`.
+    pub localnet: Option<Localnet>,
     /// MTU of the pods' interfaces, bytes.
     pub mtu: u32,
     /// First bytes of MAC addresses that follow from pods' addresses.
@@ -84,21 +93,63 @@ pub fn check_name(name: &str) -> Result<(), SpecError> {
     ))
 }
 
+/// Whether a network may name this physical network. `ovn-bridge-mappings` separates names by `:` and `,`.
+fn check_physical_network(name: &str) -> Result<(), String> {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let starts = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !(starts && name.len() <= PHYSICAL_NETWORK_LENGTH && name.bytes().all(inner)) {
+        return Err(format!(
+            "`{}` is no name of a physical network; at most {PHYSICAL_NETWORK_LENGTH} letters, digits, `-`, `_` and `.` are needed, with \
+             a letter or digit first",
+            quoted(name)
+        ));
+    }
+    if name == ovn_name::PHYSICAL_NETWORK {
+        return Err(format!(
+            "{name} is the physical network of the nodes' own gateways; another name in `ovn-bridge-mappings` is needed, of another \
+             bridge"
+        ));
+    }
+    Ok(())
+}
+
 impl VirtualNetworkSpec {
     /// Checks the fields.
     ///
     /// # Errors
     /// The first field that cannot be used.
     pub fn check(&self, limits: &Limits) -> Result<Checked, SpecError> {
-        if self.reach == Reach::Localnet {
-            let problem = "Localnet is not supported yet; Isolated, ClusterRouter and Outside are";
-            return Err(SpecError::new("spec.reach", problem));
-        }
+        let localnet = self.checked_localnet()?;
         let mut subnets = self.subnets(limits)?;
         self.set_gateways(&mut subnets)?;
         self.set_excluded(&mut subnets)?;
         let mtu = self.mtu(&subnets, limits)?;
-        Ok(Checked { subnets, mtu, mac_prefix: self.mac_prefix()? })
+        Ok(Checked { subnets, localnet, mtu, mac_prefix: self.mac_prefix()? })
+    }
+
+    fn checked_localnet(&self) -> Result<Option<Localnet>, SpecError> {
+        let (localnet, is_wanted) = (self.localnet.as_ref(), self.reach == Reach::Localnet);
+        let localnet = match (localnet, is_wanted) {
+            (None, false) => return Ok(None),
+            (None, true) => {
+                let problem = "with reach Localnet the physical network is needed, such as {physicalNetwork: dc, vlan: 100}";
+                return Err(SpecError::new("spec.localnet", problem));
+            }
+            (Some(_), false) => {
+                let problem =
+                    format!("only a network with reach Localnet has it; the reach is {}", self.reach);
+                return Err(SpecError::new("spec.localnet", problem));
+            }
+            (Some(localnet), true) => localnet,
+        };
+        check_physical_network(&localnet.physical_network)
+            .map_err(|problem| SpecError::new("spec.localnet.physicalNetwork", problem))?;
+        if let Some(vlan) = localnet.vlan.filter(|vlan| !VLANS.contains(vlan)) {
+            let (first, last) = (VLANS.start(), VLANS.end());
+            let problem = format!("{vlan} is not in {first}–{last}; without the field packets have no tag");
+            return Err(SpecError::new("spec.localnet.vlan", problem));
+        }
+        Ok(Some(localnet.clone()))
     }
 
     fn mac_prefix(&self) -> Result<[u8; 2], SpecError> {
@@ -382,9 +433,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_refused() {
-        let text = error(&VirtualNetworkSpec { reach: Reach::Localnet, ..spec(&["172.16.24.0/24"]) });
-        assert!(text.contains("not supported yet; Isolated, ClusterRouter and Outside are"), "{text}");
+    fn a_physical_network_belongs_to_reach_localnet_alone() {
+        let with = |reach, physical_network: &str, vlan| {
+            let localnet = Some(Localnet { physical_network: physical_network.to_owned(), vlan });
+            VirtualNetworkSpec { reach, localnet, ..spec(&["172.16.0.0/16", "fd00:24::/64"]) }
+        };
+        let good = with(Reach::Localnet, "dc-1.storage_a", Some(4094));
+        assert_eq!(good.check(&limits()).unwrap().localnet, good.localnet);
+        assert!(with(Reach::Localnet, "dc", None).check(&limits()).is_ok(), "without a tag");
+        for (spec, field, part) in [
+            (VirtualNetworkSpec { localnet: None, ..good.clone() }, "spec.localnet: ", "is needed, such as"),
+            (with(Reach::Isolated, "dc", None), "spec.localnet: ", "the reach is Isolated"),
+            (with(Reach::Localnet, "dc", Some(0)), "spec.localnet.vlan: ", "0 is not in 1–4094"),
+            (with(Reach::Localnet, "dc", Some(4095)), "spec.localnet.vlan: ", "without the field"),
+            (with(Reach::Localnet, "physnet", None), "spec.localnet.physicalNetwork: ", "of another bridge"),
+            (
+                with(Reach::Localnet, "a:b", None),
+                "spec.localnet.physicalNetwork: ",
+                "no name of a physical network",
+            ),
+            (with(Reach::Localnet, "", None), "spec.localnet.physicalNetwork: ", "a letter or digit first"),
+            (with(Reach::Localnet, &"a".repeat(64), None), "spec.localnet.physicalNetwork: ", "at most 63"),
+        ] {
+            let text = error(&spec);
+            assert!(text.starts_with(field) && text.contains(part), "{text}");
+        }
     }
 
     #[test]

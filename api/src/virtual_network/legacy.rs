@@ -57,6 +57,7 @@ pub fn convert(name: &str, config: &str) -> Result<VirtualNetworkSpec, SpecError
         gateways: read.gateway.iter().map(|ip| ip.trim().to_owned()).collect(),
         excluded_ranges: Vec::new(),
         reach: Reach::Outside,
+        localnet: None,
         mtu: None,
         mac_prefix: None,
         ipam: None,

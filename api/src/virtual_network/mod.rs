@@ -12,7 +12,7 @@ mod status;
 pub use check::{Checked, Limits, Subnet, check_name, overlap};
 #[cfg(feature = "kubernetes")]
 pub use object::VirtualNetwork;
-pub use spec::{Ipam, Lifecycle, Reach, Scope, SpecError, VirtualNetworkSpec};
+pub use spec::{Ipam, Lifecycle, Localnet, Reach, Scope, SpecError, VirtualNetworkSpec};
 pub use status::{Condition, VirtualNetworkStatus, condition};
 
 /// API group of the resource.

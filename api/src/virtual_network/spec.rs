@@ -28,7 +28,7 @@ pub enum Reach {
     ClusterRouter,
     /// Also the outside, with a node's address as source.
     Outside,
-    /// A physical network. Not supported yet.
+    /// A physical network of the nodes, or a VLAN there ([`Localnet`]); nothing of the cluster's.
     Localnet,
 }
 
@@ -97,6 +97,26 @@ impl Ipam {
     pub const PERSISTENT: Self = Self { lifecycle: Some(Lifecycle::Persistent) };
 }
 
+/// The physical network behind a network with reach `Localnet`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Localnet {
+    /// Its name in `ovn-bridge-mappings` of the nodes (ovn-controller(8)), where it leads to a bridge of OVS.
+    pub physical_network: String,
+    /// VLAN ID (IEEE 802.1Q); packets have no tag where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+}
+
+impl fmt::Display for Localnet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.vlan {
+            Some(vlan) => write!(f, "VLAN {vlan} of physical network {}", self.physical_network),
+            None => write!(f, "physical network {} without a VLAN", self.physical_network),
+        }
+    }
+}
+
 /// `spec` of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -115,6 +135,9 @@ pub struct VirtualNetworkSpec {
     /// How far its packets get.
     #[serde(default)]
     pub reach: Reach,
+    /// The physical network, with reach `Localnet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub localnet: Option<Localnet>,
     /// MTU of the pods' interfaces in bytes; the cluster's where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
@@ -176,7 +199,8 @@ mod tests {
         let spec = VirtualNetworkSpec::read(&json!({"subnets": ["172.16.24.0/24"]})).unwrap();
         assert_eq!((spec.scope, spec.reach, spec.mtu), (Scope::Namespace, Reach::Isolated, None));
         let all = json!({"scope": "Cluster", "subnets": ["172.16.24.0/24"], "gateways": ["172.16.24.1"],
-            "excludedRanges": ["172.16.24.128/25"], "reach": "Outside", "mtu": 1300,
+            "excludedRanges": ["172.16.24.128/25"], "reach": "Localnet", "mtu": 1300,
+            "localnet": {"physicalNetwork": "dc", "vlan": 100},
             "macPrefix": "0a:11", "ipam": {"lifecycle": "Persistent"}});
         assert_eq!(serde_json::to_value(VirtualNetworkSpec::read(&all).unwrap()).unwrap(), all);
     }
@@ -196,6 +220,12 @@ mod tests {
             (json!({"subnets": [7]}), "spec.subnets[0]", "string"),
             (json!({"subnets": [], "reach": "Everywhere"}), "spec.reach", "`Isolated`"),
             (json!({"subnets": [], "vlan": 7}), "spec", "`vlan`"),
+            (json!({"subnets": [], "localnet": {"vlan": 7}}), "spec.localnet", "`physicalNetwork`"),
+            (
+                json!({"subnets": [], "localnet": {"physicalNetwork": "dc", "vlan": -1}}),
+                "spec.localnet.vlan",
+                "u16",
+            ),
             (json!(null), "spec", "null"),
         ] {
             let error = VirtualNetworkSpec::read(&value).unwrap_err();

@@ -1,7 +1,7 @@
 //! From Kubernetes objects to the index's structs. Everything that planning does not need is dropped here, before it is
 //! kept; what users or other programs wrote wrongly becomes a [`Problem`] that names object and field.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::annotation::{
@@ -43,6 +43,8 @@ pub struct SeenNode {
     pub host_cidrs: Vec<IpNet>,
     /// The node's OVS segments packets in the userspace datapath ([`api::annotation::USERSPACE_TSO`]).
     pub userspace_tso: bool,
+    /// Physical networks that it has a bridge for, beside that of its gateway.
+    pub physical_networks: BTreeSet<String>,
     /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
     /// The cluster's network, as the annotation describes it.
@@ -115,6 +117,18 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
         }
         all
     });
+    let physical_networks = annotations.get(annotation::PHYSICAL_NETWORKS).and_then(|value| {
+        annotation::decode::<Vec<String>>(annotation::PHYSICAL_NETWORKS, value).map_err(&mut note).ok()
+    });
+    let physical_networks = physical_networks.map(|mut all| {
+        if all.len() > annotation::MAX_PHYSICAL_NETWORKS {
+            let most = annotation::MAX_PHYSICAL_NETWORKS;
+            let problem = format!("{} names; the first {most} are used", all.len());
+            note(malformed(annotation::PHYSICAL_NETWORKS, problem, ".."));
+            all.truncate(most);
+        }
+        all.into_iter().collect()
+    });
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in object.status.and_then(|status| status.addresses).unwrap_or_default() {
         match address.address.parse() {
@@ -151,6 +165,7 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
         gateway_unreadable,
         host_cidrs: host_cidrs.unwrap_or_default(),
         cluster_network: annotations.get(annotation::CLUSTER_NETWORK).cloned(),
+        physical_networks: physical_networks.unwrap_or_default(),
         userspace_tso: annotations.get(annotation::USERSPACE_TSO).is_some_and(|value| value == "true"),
         labels: object.metadata.labels.unwrap_or_default(),
         problems,
@@ -281,6 +296,20 @@ mod tests {
         assert_eq!(seen.problems.len(), 1);
         assert_eq!(seen.problems[0].object, "node n1");
         assert!(seen.problems[0].message.contains("l3-gateway-config"), "{}", seen.problems[0].message);
+    }
+
+    #[test]
+    fn a_nodes_physical_networks_are_read_up_to_a_number_and_what_is_no_list_is_told() {
+        let seen =
+            node_with(serde_json::json!({ "slipstream.dev/physical-networks": r#"["dc","storage"]"# }));
+        assert_eq!(seen.physical_networks, ["dc".to_owned(), "storage".to_owned()].into());
+        let many: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let many = serde_json::to_string(&many).unwrap();
+        for (value, count) in [(many.as_str(), annotation::MAX_PHYSICAL_NETWORKS), ("dc", 0)] {
+            let seen = node_with(serde_json::json!({ "slipstream.dev/physical-networks": value }));
+            assert_eq!(seen.physical_networks.len(), count);
+            assert!(seen.problems[0].message.contains("physical-networks"), "{:?}", seen.problems);
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use api::annotation::PodRoute;
 use api::ipam_claim::{Claim, IpamClaim};
 use api::network_attachment::{Definition, NetworkAttachmentDefinition};
 use api::virtual_network::{
-    FINALIZER, Reach, Scope, SpecError, Subnet, VirtualNetwork, VirtualNetworkSpec, VirtualNetworkStatus,
+    FINALIZER, Localnet, Reach, Scope, SpecError, Subnet, VirtualNetwork, VirtualNetworkSpec,
+    VirtualNetworkStatus,
 };
 use api::{MacAddr, NamespacedName};
 use ipnet::IpNet;
@@ -93,6 +94,8 @@ pub struct Network {
     pub reach: Reach,
     /// Ranges of the network, at most one for each family.
     pub subnets: Vec<Subnet>,
+    /// The physical network, exactly with reach `Localnet`.
+    pub localnet: Option<Localnet>,
     /// MTU of the pods' interfaces, bytes.
     pub mtu: u32,
     /// First bytes of MAC addresses that follow from pods' addresses.
@@ -235,6 +238,7 @@ mod tests {
             scope,
             reach,
             subnets,
+            localnet: None,
             mtu: 1400,
             mac_prefix: MacAddr::PREFIX,
             persistent: false,

@@ -1,5 +1,5 @@
 //! Virtual networks: a switch that spans all nodes; where the network is routed, a port on the cluster router; where it reaches the
-//! outside, routes and source NAT on every node's gateway router; and the pods' ports.
+//! outside, routes and source NAT on every node's gateway router; where it is one of a physical network, a port to that; and the pods' ports.
 //!
 //! Packets of the network find the cluster's pods and the other routed networks by the routes of the cluster router's own ports. What
 //! is for the outside takes a default route that only packets from the network's port use (a route table), to nobody; a policy on each
@@ -8,7 +8,7 @@
 //! change of OVS's flows would end all of a node's cached flows.
 
 use api::annotation::GatewayConfig;
-use api::virtual_network::Reach;
+use api::virtual_network::{Localnet, Reach};
 use api::{addr, ovn_name};
 use ipnet::IpNet;
 use ovsdb_client::Datum;
@@ -49,6 +49,9 @@ pub fn items(network: &Network, config: &Config) -> Vec<Item> {
     items.push(
         row.with("other_config", Datum::map(other_config)).with("external_ids", Datum::map(ids)).into(),
     );
+    if let Some(localnet) = &network.localnet {
+        items.extend(localnet_port(network, localnet));
+    }
     let Some(mac) = network.router_mac() else { return items };
 
     let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
@@ -98,6 +101,24 @@ fn default_route(network: &Network, net: &IpNet, config: &Config, items: &mut Ve
             .with("external_ids", Datum::map(marks(network)))
             .into(),
     );
+}
+
+/// The port by which packets of a network get to the physical network's bridge on the node where they are, and back. OVN sends nothing of
+/// such a switch through tunnels. The name is that of ovn-kubernetes' ports of this kind.
+fn localnet_port(network: &Network, localnet: &Localnet) -> [Item; 2] {
+    let switch = switch_key(network);
+    let port = RowKey::new(Table::LogicalSwitchPort, ovn_name::network_localnet_port(&switch.key));
+    let vlan = localnet.vlan.map(i64::from);
+    let row = DesiredRow::new(port.clone())
+        .with("name", port.key.clone())
+        .with("type", "localnet")
+        .with("addresses", "unknown")
+        .with("options", map([("network_name", localnet.physical_network.as_str())]))
+        // ovn-northd copies the one to the other, and leaves the old one where the new one is empty.
+        .with("tag_request", vlan)
+        .with("tag", vlan)
+        .with("external_ids", Datum::map(marks(network)));
+    [row.into(), Item::link(&switch, "ports", &port)]
 }
 
 /// The items of a network on a node, once the node has a gateway router.

@@ -159,7 +159,7 @@ fn keys<R: Keyed>(row: &R) -> Vec<String> {
 /// The columns of a table to monitor: all but those that other clients write and the controller does not read.
 fn monitored<R: Row>() -> Vec<&'static str> {
     let ignored: &[&str] = match R::TABLE {
-        "Logical_Switch_Port" => &["up", "dynamic_addresses", "tag"],
+        "Logical_Switch_Port" => &["up", "dynamic_addresses"],
         "Logical_Router_Port" => &["status"],
         _ => &[],
     };

@@ -269,6 +269,9 @@ impl State {
         let network = self
             .resolve(&seen.pod.name.namespace, &wanted.network)
             .map_err(|error| (NoticeKind::Network, error))?;
+        self.physical_networks
+            .check(&seen.pod.node, network)
+            .map_err(|error| (NoticeKind::Network, error))?;
         let claim = self.claim_for(seen, wanted, network)?;
         let (name, mtu) = (network.name.clone(), network.mtu);
         let subnets = network.subnets.clone();

@@ -254,6 +254,8 @@ pub struct State {
     ipam: Ipam,
     /// Virtual networks, ready and not.
     networks: networks::Networks,
+    /// Physical networks of nodes, for virtual networks that are on one.
+    physical_networks: networks::PhysicalNetworks,
     /// NetworkAttachmentDefinitions.
     definitions: definitions::Definitions,
     /// Policies of virtual networks.
@@ -298,6 +300,7 @@ impl State {
                 .with_host_network_namespace(config.host_network_namespace.clone()),
             ipam: Ipam::default(),
             networks: networks::Networks::default(),
+            physical_networks: networks::PhysicalNetworks::default(),
             definitions: definitions::Definitions::default(),
             multi_policies: multi_policies::Known::default(),
             ipam_claims: ipam_claims::IpamClaims::default(),

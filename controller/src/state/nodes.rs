@@ -106,6 +106,7 @@ impl State {
         let gateway = if seen.gateway_unreadable { last() } else { seen.gateway.clone() };
         let gateway_unknown = seen.gateway_unreadable && gateway.is_none();
         let (chassis, gateway) = self.claimed(&seen, gateway, effects);
+        self.set_physical_networks(&name, seen.physical_networks, effects);
         let is_new = !self.index.nodes.contains_key(&name);
         let uplinks = self.index.uplink_of(&name).into_iter().map(str::to_owned).collect::<Vec<_>>();
         effects.dirty.extend(self.index.apply_node(Node {
@@ -196,6 +197,7 @@ impl State {
         self.forget_node_annotation(name, effects);
         self.failed_nodes.remove(name);
         let stranded = self.stranded_pods(name);
+        self.set_physical_networks(name, BTreeSet::new(), effects);
         self.nodes.release(name, self.now);
         self.ipam.remove_node(name);
         let uplinks: Vec<String> = self.index.uplink_of(name).map(str::to_owned).into_iter().collect();

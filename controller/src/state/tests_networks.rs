@@ -499,3 +499,53 @@ fn an_annotation_that_was_forged_while_no_controller_ran_gives_no_network_of_oth
     let items = crate::plan::plan(&state.index, &state.config, &Unit::Pod(NamespacedName::new("x", "early")));
     assert!(!format!("{items:?}").contains("172.16.24.9"), "{items:?}");
 }
+
+fn node_with(name: &str, physical_networks: &str) -> convert::SeenNode {
+    let object = json!({ "metadata": { "name": name, "uid": name,
+        "annotations": {"slipstream.dev/physical-networks": physical_networks} } });
+    convert::node(serde_json::from_value(object).unwrap()).unwrap()
+}
+
+#[test]
+fn a_network_of_a_vlan_waits_for_a_node_with_its_physical_network_and_pods_for_theirs() {
+    let mut state = state();
+    let spec = json!({"reach": "Localnet", "subnets": ["172.16.24.0/24"], "localnet": {"physicalNetwork": "dc", "vlan": 100}});
+    state.virtual_networks(Watched::Apply(seen(object("x", "blue", 1, spec))));
+    let (ready, reason, message) = condition(&report(&mut state, "blue"), "Ready");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "NoPhysicalNetwork"));
+    assert!(message.contains("no node has a bridge for physical network dc"), "{message}");
+
+    state.nodes(Watched::Apply(node_with("n2", r#"["dc","other"]"#)));
+    let (ready, _, message) = condition(&report(&mut state, "blue"), "Ready");
+    assert_eq!(ready, "True");
+    assert!(message.contains("the nodes that have a bridge for physical network dc"), "{message}");
+
+    let effects = state.pods(Watched::Apply(net1("here")));
+    let told = messages(&effects);
+    assert!(
+        told[0].contains("node n1 has no bridge for physical network dc; `ovn-bridge-mappings`"),
+        "{told:?}"
+    );
+    assert_eq!(effects.notices[0].kind, NoticeKind::Network);
+    assert_eq!(addresses(&state, "here"), [""; 0]);
+    let there = pod_on("n2", "there", json!({"ovnNetwork": r#"[{"name":"blue","interface":"net1"}]"#}));
+    assert_eq!(messages(&state.pods(Watched::Apply(there))), [""; 0]);
+    assert_eq!(addresses(&state, "there").len(), 1);
+
+    // The waiting pod runs once its node has it, and the second node is nothing new to the network.
+    state.network_reports();
+    let effects = state.nodes(Watched::Apply(node_with("n1", r#"["dc"]"#)));
+    assert_eq!(addresses(&state, "here").len(), 1, "{:?}", messages(&effects));
+
+    // A node that loses it tells its pods; the last one, the network as well.
+    let effects = state.nodes(Watched::Apply(node_with("n2", "[]")));
+    let told = messages(&effects);
+    assert!(
+        told[0].starts_with("pod x/there: ") && told[0].contains("reaches pods of its node alone"),
+        "{told:?}"
+    );
+    assert!(state.nodes(Watched::Apply(node_with("n2", "[]"))).notices.is_empty(), "once");
+    state.network_reports();
+    state.nodes(Watched::Delete("n1".to_owned()));
+    assert_eq!(condition(&report(&mut state, "blue"), "Ready").1, "NoPhysicalNetwork");
+}

@@ -44,7 +44,7 @@ use crate::kube::announce::{Announcement, Outlet};
 use crate::kube::cluster_network::{self, Difference};
 use crate::kube::host_ports::HostPorts;
 use crate::kube::node_annotations::{self, NodeFacts};
-use crate::ovs::chassis;
+use crate::ovs::{chassis, mappings};
 
 /// Debounce time for events.
 const GATHER: Duration = Duration::from_millis(10);
@@ -531,9 +531,14 @@ impl Worker {
             node_port: gateway.context.config.node_port,
             userspace_tso: gateway.context.ovs.datapath_type() == "netdev"
                 && gateway.context.ovs.userspace_tso(),
+            physical_networks: self.physical_networks().names,
         };
         self.outlet.put(Announcement { facts, current: current.clone() });
         Ok(())
+    }
+
+    fn physical_networks(&self) -> mappings::PhysicalNetworks {
+        mappings::physical_networks(&self.gateway.context.ovs, self.gateway.bridge())
     }
 
     /// Resolves new remotes. Only the userspace datapath needs it, as it resolves tunnel endpoints itself.
@@ -555,7 +560,8 @@ impl Worker {
         let own = self.view.own_annotations();
         let told = cluster_network::of(&self.gateway.context.config);
         let network = own.map_or(Ok(Vec::new()), |own| cluster_network::check(own, &told));
-        let warnings = self.warnings.clone();
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.physical_networks().warnings);
         let new = Status { flows, management_port, failures, warnings, peers, network };
         status.send_if_modified(|old| {
             if *old == new {

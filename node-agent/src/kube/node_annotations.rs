@@ -17,6 +17,9 @@ use serde_json::json;
 use crate::kernel::link::{LinkError, Netlink};
 use crate::kube::client::in_time;
 
+/// Annotations that a node does not have without a reason.
+const OPTIONAL: [&str; 2] = [annotation::USERSPACE_TSO, annotation::PHYSICAL_NETWORKS];
+
 /// Content of the annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -42,6 +45,8 @@ pub struct NodeFacts {
     pub node_port: bool,
     /// `userspace-tso-enable` of OVS's userspace datapath is on.
     pub userspace_tso: bool,
+    /// Physical networks that the node has a bridge for, beside that of its gateway.
+    pub physical_networks: Vec<String>,
 }
 
 /// Formats the annotations: key to value.
@@ -73,6 +78,9 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
     if facts.userspace_tso {
         all.insert(annotation::USERSPACE_TSO, "true".to_owned());
     }
+    if !facts.physical_networks.is_empty() {
+        all.insert(annotation::PHYSICAL_NETWORKS, annotation::encode(&facts.physical_networks));
+    }
     all
 }
 
@@ -97,10 +105,9 @@ pub fn differing(
     let same = |key: &str, value: &String| current.and_then(|c| c.get(key)) == Some(value);
     let mut changes: BTreeMap<_, _> =
         wanted.iter().filter(|(k, v)| !same(k, v)).map(|(k, v)| (*k, Some(v.clone()))).collect();
-    let optional = annotation::USERSPACE_TSO;
-    if !wanted.contains_key(optional) && current.is_some_and(|c| c.contains_key(optional)) {
-        changes.insert(optional, None);
-    }
+    let is_there = |key: &str| current.is_some_and(|c| c.contains_key(key));
+    let unwanted = OPTIONAL.into_iter().filter(|key| !wanted.contains_key(key) && is_there(key));
+    changes.extend(unwanted.map(|key| (key, None)));
     changes
 }
 
@@ -170,6 +177,7 @@ mod tests {
             host_cidrs: BTreeSet::from(["172.18.0.2/16".parse().unwrap()]),
             node_port: true,
             userspace_tso: false,
+            physical_networks: Vec::new(),
         }
     }
 
@@ -241,5 +249,15 @@ mod tests {
         let current: BTreeMap<String, String> =
             with.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
         assert_eq!(differing(&without, Some(&current)), BTreeMap::from([(annotation::USERSPACE_TSO, None)]));
+    }
+
+    #[test]
+    fn physical_networks_are_told_and_taken_back() {
+        let names = vec!["dc".to_owned(), "storage".to_owned()];
+        let with = annotations(&NodeFacts { physical_networks: names, ..facts() });
+        assert_eq!(with[annotation::PHYSICAL_NETWORKS], r#"["dc","storage"]"#);
+        let current = with.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        let changes = differing(&annotations(&facts()), Some(&current));
+        assert_eq!(changes, BTreeMap::from([(annotation::PHYSICAL_NETWORKS, None)]));
     }
 }

@@ -6,6 +6,7 @@ use anyhow::Context;
 use ovsdb_client::vswitch::OpenVSwitch;
 use ovsdb_client::{Atom, Condition, Datum, Map, Mutator, Transaction, Uuid};
 
+use super::mappings;
 use crate::ovs::Ovs;
 
 /// Settings that start scripts of OVS write too.
@@ -49,7 +50,7 @@ pub async fn ensure(ovs: &Ovs, config: &ChassisConfig, announced: Option<&str>) 
     let chassis = there.unwrap_or_else(|| Uuid::new_v4().to_string());
     let mut txn = Transaction::new();
     let mut columns = Vec::new();
-    if let Some(ids) = changed(&row.external_ids, external_ids(config, &chassis)) {
+    if let Some(ids) = changed(&row.external_ids, external_ids(config, &chassis, &row)) {
         columns.push(("external_ids", ids.into()));
     }
     if let Some(other) = changed(&row.other_config, other_config()) {
@@ -84,10 +85,15 @@ pub async fn remove(ovs: &Ovs) -> anyhow::Result<()> {
         "Open_vSwitch",
         which(),
         [
-            ("external_ids", Mutator::Delete, keys(external_ids(&any, ""))),
+            ("external_ids", Mutator::Delete, keys(external_ids(&any, "", &row))),
             ("other_config", Mutator::Delete, keys(other_config())),
         ],
     );
+    if let Some(others) = mappings::of_others(&row) {
+        // After the whole value was deleted above.
+        let pair = Datum::map([(mappings::KEY, others)]);
+        txn.mutate("Open_vSwitch", which(), [("external_ids", Mutator::Insert, pair)]);
+    }
     if let Some(bridge) = ovs.bridge(api::ovn_name::INTEGRATION_BRIDGE) {
         let gone = Datum::set([Atom::Uuid(bridge.uuid)]);
         txn.mutate("Open_vSwitch", which(), [("bridges", Mutator::Delete, gone)]);
@@ -106,7 +112,7 @@ fn wrong_keys(row: &OpenVSwitch, config: &ChassisConfig, announced: &str) -> Vec
         let wrong = wanted.into_iter().filter(|(key, value)| current.get(*key) != Some(value));
         wrong.map(|(key, _)| key.to_owned()).collect::<Vec<_>>()
     };
-    let mut keys = of(&row.external_ids, external_ids(config, announced));
+    let mut keys = of(&row.external_ids, external_ids(config, announced, row));
     keys.extend(of(&row.other_config, other_config()));
     keys
 }
@@ -116,7 +122,8 @@ fn chassis_name(row: &OpenVSwitch) -> Option<String> {
     row.external_ids.get("system-id").filter(|id| !id.is_empty()).cloned()
 }
 
-fn external_ids(config: &ChassisConfig, chassis: &str) -> Vec<(&'static str, String)> {
+/// `row`: its entries of other physical networks in `ovn-bridge-mappings` are kept.
+fn external_ids(config: &ChassisConfig, chassis: &str, row: &OpenVSwitch) -> Vec<(&'static str, String)> {
     let mut ids = vec![
         ("system-id", chassis.to_owned()),
         ("hostname", config.node.clone()),
@@ -125,7 +132,7 @@ fn external_ids(config: &ChassisConfig, chassis: &str) -> Vec<(&'static str, Str
         // Makes slow and fast packets identical for the peer: the fast path cannot maintain an outer UDP checksum with
         // segmentation offload.
         ("ovn-encap-csum", "false".to_owned()),
-        ("ovn-bridge-mappings", format!("{}:{}", api::ovn_name::PHYSICAL_NETWORK, config.bridge)),
+        (mappings::KEY, mappings::with_gateway(row, &config.bridge)),
         ("ovn-monitor-all", "true".to_owned()),
         ("ovn-remote-probe-interval", "100000".to_owned()),
         ("ovn-bridge-remote-probe-interval", "0".to_owned()),
@@ -177,7 +184,8 @@ mod tests {
 
     #[test]
     fn settings_are_those_of_the_reference_and_the_tunnel_checksum() {
-        let ids = external_ids(&config(), "00000000-0000-4000-8000-000000000001");
+        let none = OpenVSwitch::default();
+        let ids = external_ids(&config(), "00000000-0000-4000-8000-000000000001", &none);
         let mut ours: Vec<String> = ids.iter().map(|(k, v)| format!("{k}={v}")).collect();
         ours.retain(|pair| pair != "ovn-encap-csum=false");
         ours.sort();
@@ -203,7 +211,8 @@ mod tests {
 
     #[test]
     fn what_somebody_changed_is_seen_and_settings_of_others_are_not() {
-        let ids = external_ids(&config(), "a").into_iter().map(|(k, v)| (k.to_owned(), v));
+        let ids =
+            external_ids(&config(), "a", &OpenVSwitch::default()).into_iter().map(|(k, v)| (k.to_owned(), v));
         let other = other_config().into_iter().map(|(k, v)| (k.to_owned(), v));
         let mut row = OpenVSwitch {
             external_ids: ids.chain([("theirs".to_owned(), "x".to_owned())]).collect(),
@@ -211,6 +220,15 @@ mod tests {
             ..OpenVSwitch::default()
         };
         assert!(wrong_keys(&row, &config(), "a").is_empty());
+        let mapped = |value: &str| {
+            let mut row = row.clone();
+            let mut ids = BTreeMap::from(&row.external_ids);
+            ids.insert("ovn-bridge-mappings".to_owned(), value.to_owned());
+            row.external_ids = ids.into();
+            wrong_keys(&row, &config(), "a")
+        };
+        assert!(mapped("dc:br-dc,physnet:breth0").is_empty(), "an entry of others");
+        assert_eq!(mapped("dc:br-dc,physnet:other"), ["ovn-bridge-mappings"]);
         let mut ids = BTreeMap::from(&row.external_ids);
         ids.insert("system-id".to_owned(), "b".to_owned());
         ids.retain(|key, _| !["ovn-remote", "theirs"].contains(&&**key));
@@ -223,8 +241,9 @@ mod tests {
     #[test]
     fn settings_of_others_stay_and_the_same_again_is_no_change() {
         let foreign = Map::from([("ovn-bridge-datapath-type".to_owned(), "netdev".to_owned())]);
-        let new = changed(&foreign, external_ids(&config(), "x")).unwrap();
+        let row = OpenVSwitch { external_ids: foreign.clone(), ..OpenVSwitch::default() };
+        let new = changed(&foreign, external_ids(&config(), "x", &row)).unwrap();
         assert_eq!(new.get("ovn-bridge-datapath-type").map(String::as_str), Some("netdev"));
-        assert_eq!(changed(&new.into(), external_ids(&config(), "x")), None);
+        assert_eq!(changed(&new.into(), external_ids(&config(), "x", &row)), None);
     }
 }

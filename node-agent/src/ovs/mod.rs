@@ -7,6 +7,7 @@ use ovsdb_client::vswitch::{Bridge, Interface, Mirror, OpenVSwitch, Port};
 use ovsdb_client::{Client, Endpoint, Error, MonitorSpec, OpResult, Options, Replica, Transaction};
 
 pub mod chassis;
+pub mod mappings;
 pub mod openflow;
 pub mod ports;
 pub mod tracked;

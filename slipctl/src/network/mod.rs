@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::NamespacedName;
 use api::virtual_network::{
-    API_VERSION, GROUP, Ipam, KIND, PLURAL, Reach, Scope, VirtualNetworkSpec, condition, legacy,
+    API_VERSION, GROUP, Ipam, KIND, Localnet, PLURAL, Reach, Scope, VirtualNetworkSpec, condition, legacy,
 };
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -75,9 +75,15 @@ struct Create {
     /// CIDRs and addresses that no pod gets unless it asks for one.
     #[arg(long, value_delimiter = ',')]
     exclude: Vec<String>,
-    /// How far packets get: Isolated, ClusterRouter or Outside.
+    /// How far packets get: Isolated, ClusterRouter, Outside or Localnet.
     #[arg(long, default_value_t = Reach::default())]
     reach: Reach,
+    /// With reach Localnet: the physical network, by its name in the nodes' `ovn-bridge-mappings`.
+    #[arg(long)]
+    physical_network: Option<String>,
+    /// The VLAN there; without it packets have no tag.
+    #[arg(long, requires = "physical_network")]
+    vlan: Option<u16>,
     /// Which pods may attach: Namespace (those of its own) or Cluster (all).
     #[arg(long, default_value_t = Scope::default())]
     scope: Scope,
@@ -91,11 +97,16 @@ struct Create {
     #[arg(long)]
     persistent: bool,
     /// The JSON of an onapNetwork's `spec.config`, in place of all other flags.
-    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "scope", "mtu", "mac_prefix", "persistent"])]
+    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "physical_network", "vlan", "scope", "mtu", "mac_prefix", "persistent"])]
     config: Option<String>,
 }
 
 impl Create {
+    fn localnet(&self) -> Option<Localnet> {
+        let physical_network = self.physical_network.clone()?;
+        Some(Localnet { physical_network, vlan: self.vlan })
+    }
+
     fn spec(&self) -> Result<VirtualNetworkSpec, Error> {
         if let Some(config) = &self.config {
             return legacy::convert(&self.network.name, config)
@@ -107,6 +118,7 @@ impl Create {
             gateways: self.gateway.clone(),
             excluded_ranges: self.exclude.clone(),
             reach: self.reach,
+            localnet: self.localnet(),
             mtu: self.mtu,
             mac_prefix: self.mac_prefix.clone(),
             ipam: self.persistent.then_some(Ipam::PERSISTENT),

@@ -51,7 +51,12 @@ pub(super) fn one(object: &Value) -> String {
     let mut lines = vec![
         ("Network", name(object)),
         ("Scope", spec.scope.to_string()),
-        ("Reach", spec.reach.to_string()),
+        (
+            "Reach",
+            spec.localnet
+                .as_ref()
+                .map_or_else(|| spec.reach.to_string(), |net| format!("{}: {net}", spec.reach)),
+        ),
         ("Subnets", spec.subnets.join(", ")),
         ("Gateways", or(spec.gateways.join(", "), "the first address of each subnet")),
         ("Excluded", or(spec.excluded_ranges.join(", "), "nothing")),

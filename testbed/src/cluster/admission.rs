@@ -126,7 +126,7 @@ mod tests {
 
     const OF_CONTROLLER: [&str; 3] =
         [annotation::NODE_SUBNETS, annotation::NODE_ID, annotation::CLUSTER_NETWORK];
-    const OF_AGENT: [&str; 8] = [
+    const OF_AGENT: [&str; 9] = [
         annotation::ZONE_NAME,
         annotation::NODE_ENCAP_IPS,
         annotation::NODE_CHASSIS_ID,
@@ -135,6 +135,7 @@ mod tests {
         annotation::NODE_PRIMARY_IFADDR,
         annotation::NODE_MASQUERADE_SUBNET,
         annotation::USERSPACE_TSO,
+        annotation::PHYSICAL_NETWORKS,
     ];
 
     fn sorted(lists: &[&[&'static str]]) -> Vec<&'static str> {
@@ -155,7 +156,7 @@ mod tests {
     fn every_policy_is_bound_and_denies() {
         let bound: Vec<_> = MANIFEST.split("\n---\n").filter(|o| o.contains("PolicyBinding\n")).collect();
         let policies = MANIFEST.matches("kind: ValidatingAdmissionPolicy\n").count();
-        assert_eq!((bound.len(), policies), (4, 4));
+        assert_eq!((bound.len(), policies), (5, 5));
         assert!(bound.iter().all(|object| object.contains("validationActions: [Deny]")));
         assert_eq!(MANIFEST.matches("failurePolicy: Fail").count(), policies);
     }

@@ -53,6 +53,7 @@ fn network(reach: Reach, nets: &[&str]) -> Network {
         subnets: nets.iter().map(subnet).collect(),
         mtu: 1400,
         mac_prefix: MacAddr::PREFIX,
+        localnet: None,
         persistent: false,
     }
 }
@@ -93,6 +94,26 @@ fn an_isolated_network_is_a_switch_and_nothing_else() {
     }
     assert!(edges(&items).is_empty());
     assert!(node_items(&network(Reach::Isolated, &["172.16.24.0/24"]), &node("n1", 2), &config()).is_empty());
+}
+
+#[test]
+fn a_network_of_a_vlan_has_a_port_to_the_physical_network_and_none_on_a_router() {
+    let localnet = |vlan| Some(Localnet { physical_network: "dc".to_owned(), vlan });
+    let tagged = Network { localnet: localnet(Some(100)), ..network(Reach::Localnet, &["172.16.24.0/24"]) };
+    let made = items(&tagged, &config());
+    assert_eq!(edges(&made), ["ovn-ls-24 ports ovn-ls-24_ovn_localnet_port"]);
+    let rows = rows(&made);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    let port = &rows["Logical_Switch_Port ovn-ls-24_ovn_localnet_port"];
+    for part in
+        ["localnet", "unknown", "network_name", "dc", "tag_request", "100", "slipstream.dev/virtual-network"]
+    {
+        assert!(port.contains(part), "{part}: {port}");
+    }
+    let plain = Network { localnet: localnet(None), ..tagged.clone() };
+    let without = self::rows(&items(&plain, &config()));
+    assert!(!without["Logical_Switch_Port ovn-ls-24_ovn_localnet_port"].contains("100"), "{without:?}");
+    assert!(node_items(&tagged, &node("n1", 2), &config()).is_empty());
 }
 
 #[test]

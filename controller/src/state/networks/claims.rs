@@ -1,9 +1,10 @@
 //! What only one network may have: the name of its switch, and, where it is routed, its ranges. Isolated networks may have the same
-//! ranges as one another. A network is compared only with those that have a range in common with it, whatever their number.
+//! ranges as one another, and so may networks on different VLANs; on one VLAN each address is one network's to give. A network is compared only with those that have a range in common with it, whatever their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::NamespacedName;
+use api::virtual_network::Localnet;
 use ipnet::IpNet;
 
 use crate::index::Network;
@@ -17,6 +18,8 @@ pub(super) struct NetworkClaims {
     switches: BTreeMap<String, NamespacedName>,
     routed: ByRange,
     isolated: ByRange,
+    /// Those of physical networks and VLANs, which are among the isolated ones as well.
+    segments: BTreeMap<Localnet, ByRange>,
     held: BTreeMap<NamespacedName, Network>,
 }
 
@@ -27,6 +30,8 @@ pub(super) enum Lost {
     Switch(String),
     /// A range: its own, and the other's.
     Range(IpNet, IpNet),
+    /// A range on the same physical network and VLAN: its own, and the other's.
+    OnSegment(IpNet, IpNet, Localnet),
 }
 
 impl NetworkClaims {
@@ -38,11 +43,23 @@ impl NetworkClaims {
         }
         let maps: &[&ByRange] =
             if network.reach.is_routed() { &[&self.routed, &self.isolated] } else { &[&self.routed] };
+        let of_another = |map: &ByRange, net| {
+            overlapping(map, net).find_map(|(range, owners)| {
+                let other = owners.iter().find(|other| **other != network.name)?;
+                Some((*range, other.clone()))
+            })
+        };
         for subnet in &network.subnets {
-            for (range, owners) in maps.iter().flat_map(|map| overlapping(map, subnet.net)) {
-                if let Some(other) = owners.iter().find(|other| **other != network.name) {
-                    return Err((Lost::Range(subnet.net, *range), other.clone()));
-                }
+            let own = subnet.net;
+            if let Some((range, other)) = maps.iter().find_map(|map| of_another(map, own)) {
+                return Err((Lost::Range(own, range), other));
+            }
+            let segment =
+                network.localnet.as_ref().and_then(|localnet| self.segments.get_key_value(localnet));
+            if let Some((localnet, map)) = segment
+                && let Some((range, other)) = of_another(map, own)
+            {
+                return Err((Lost::OnSegment(own, range, localnet.clone()), other));
             }
         }
         Ok(())
@@ -51,12 +68,18 @@ impl NetworkClaims {
     /// Gives a network what it claims, after [`Self::check`]. True when something that it had before is free.
     pub(super) fn take(&mut self, network: &Network) -> bool {
         let freed = self.held.get(&network.name).is_some_and(|old| {
-            old.switch() != network.switch() || old.reach != network.reach || old.subnets != network.subnets
+            old.switch() != network.switch()
+                || (old.reach, &old.localnet) != (network.reach, &network.localnet)
+                || old.subnets != network.subnets
         });
         self.let_go(&network.name);
         self.switches.insert(network.switch(), network.name.clone());
         for subnet in &network.subnets {
             self.by_range(network).entry(subnet.net).or_default().insert(network.name.clone());
+            if let Some(localnet) = &network.localnet {
+                let map = self.segments.entry(localnet.clone()).or_default();
+                map.entry(subnet.net).or_default().insert(network.name.clone());
+            }
         }
         self.held.insert(network.name.clone(), network.clone());
         freed
@@ -67,11 +90,13 @@ impl NetworkClaims {
         let Some(old) = self.held.remove(name) else { return false };
         self.switches.remove(&old.switch());
         for subnet in &old.subnets {
-            let map = self.by_range(&old);
-            if let Some(owners) = map.get_mut(&subnet.net) {
-                owners.remove(name);
-                if owners.is_empty() {
-                    map.remove(&subnet.net);
+            take_out(self.by_range(&old), &subnet.net, name);
+            if let Some(localnet) = &old.localnet
+                && let Some(map) = self.segments.get_mut(localnet)
+            {
+                take_out(map, &subnet.net, name);
+                if map.is_empty() {
+                    self.segments.remove(localnet);
                 }
             }
         }
@@ -85,6 +110,15 @@ impl NetworkClaims {
 
     fn by_range(&mut self, network: &Network) -> &mut ByRange {
         if network.reach.is_routed() { &mut self.routed } else { &mut self.isolated }
+    }
+}
+
+fn take_out(map: &mut ByRange, net: &IpNet, name: &NamespacedName) {
+    if let Some(owners) = map.get_mut(net) {
+        owners.remove(name);
+        if owners.is_empty() {
+            map.remove(net);
+        }
     }
 }
 
@@ -110,6 +144,7 @@ mod tests {
             scope: Scope::Namespace,
             reach,
             subnets,
+            localnet: None,
             mtu: 1400,
             mac_prefix: api::MacAddr::PREFIX,
             persistent: false,
@@ -141,6 +176,38 @@ mod tests {
         }
         assert!(claims.let_go(&routed.name) && !claims.let_go(&routed.name));
         assert_eq!(loses(&claims, &network("d/isolated", "172.16.0.0/12", Reach::Isolated)), None);
+    }
+
+    #[test]
+    fn on_one_vlan_a_range_is_one_networks_and_elsewhere_it_is_free() {
+        let on = |name: &str, net: &str, physical_network: &str, vlan| Network {
+            localnet: Some(Localnet { physical_network: physical_network.to_owned(), vlan }),
+            ..network(name, net, Reach::Localnet)
+        };
+        let mut claims = NetworkClaims::default();
+        claims.take(&on("a/one", "172.16.24.0/24", "dc", Some(100)));
+        claims.take(&network("a/isolated", "172.16.24.0/24", Reach::Isolated));
+        for other in [
+            on("b/two", "172.16.24.0/24", "dc", Some(200)),
+            on("b/two", "172.16.24.0/24", "dc", None),
+            on("b/two", "172.16.24.0/24", "other", Some(100)),
+            on("b/two", "172.16.25.0/24", "dc", Some(100)),
+        ] {
+            assert_eq!(loses(&claims, &other), None, "{:?}", other.localnet);
+        }
+        let same = on("b/two", "172.16.24.128/25", "dc", Some(100));
+        let (lost, other) = claims.check(&same).unwrap_err();
+        let [own, others] = [same.subnets[0].net, "172.16.24.0/24".parse().unwrap()];
+        assert_eq!(
+            (lost, other.to_string()),
+            (Lost::OnSegment(own, others, same.localnet.clone().unwrap()), "a/one".to_owned())
+        );
+        let routed = network("c/routed", "172.16.24.0/24", Reach::Outside);
+        assert!(loses(&claims, &routed).is_some(), "a routed network shares its range with none");
+        assert!(claims.take(&on("a/one", "172.16.24.0/24", "dc", Some(200))), "VLAN 100 is free");
+        assert_eq!(loses(&claims, &same), None);
+        claims.let_go(&"a/one".parse().unwrap());
+        assert!(claims.segments.is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Virtual networks: which of those that users made can be had, and what their changes mean for pods.
 
 mod claims;
+mod physical;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use crate::alloc::{Owner, Wish};
 use crate::index::Network;
 use crate::index::network::SeenNetwork;
 use claims::{Lost, NetworkClaims};
+pub(super) use physical::PhysicalNetworks;
 pub use report::NetworkReport;
 
 /// Why a network is not as its object says.
@@ -145,6 +147,7 @@ impl State {
             scope: spec.scope,
             reach: spec.reach,
             subnets: checked.subnets,
+            localnet: checked.localnet,
             mtu: checked.mtu,
             mac_prefix: checked.mac_prefix,
             persistent: spec.is_persistent(),
@@ -169,8 +172,15 @@ impl State {
             Lost::Range(own, others) => conflict(
                 "Overlap",
                 format!(
-                    "spec.subnets: {own} overlaps {others} of virtual network {other}; only isolated networks may have ranges in \
-                     common"
+                    "spec.subnets: {own} overlaps {others} of virtual network {other}; only isolated networks and those on different \
+                     VLANs may have ranges in common"
+                ),
+            ),
+            Lost::OnSegment(own, others, localnet) => conflict(
+                "Overlap",
+                format!(
+                    "spec.subnets: {own} overlaps {others} of virtual network {other}, which is on {localnet} as well; each of both \
+                     would give its addresses to pods there"
                 ),
             ),
         })?;

@@ -5,6 +5,7 @@ use api::virtual_network::{Condition, VirtualNetworkStatus, condition};
 
 use super::super::{ObjectRef, State};
 use super::{Known, Trouble};
+use crate::index::Network;
 
 /// What the object of a network should hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +42,7 @@ impl State {
         let pods = self.index.networks.pods_of(name).count();
         let in_use = used > 0 || pods > 0;
         let status = VirtualNetworkStatus {
-            conditions: conditions(known, self.index.networks.ready.contains_key(name), in_use, pods),
+            conditions: self.conditions(known, in_use, pods),
             addresses_used: used,
             addresses_free: free,
             observed_generation: known.seen.generation,
@@ -51,13 +52,42 @@ impl State {
         let is_written = finalizer == known.seen.finalizer && status.says_the_same_as(&known.seen.status);
         (!is_written).then(|| NetworkReport { object: known.object(), status, finalizer })
     }
+
+    fn conditions(&self, known: &Known, in_use: bool, pods: usize) -> Vec<Condition> {
+        let network = self.index.networks.ready.get(&known.seen.name);
+        let ready = ready(network, |name| self.physical_networks.is_anywhere(name));
+        conditions(known, ready, network.is_some(), in_use, pods)
+    }
 }
 
-fn conditions(known: &Known, is_ready: bool, in_use: bool, pods: usize) -> Vec<Condition> {
+/// How far a network is right, once there is nothing wrong with its fields. `is_anywhere`: whether a node has a physical network.
+fn ready(network: Option<&Network>, is_anywhere: impl Fn(&str) -> bool) -> Condition {
+    let Some(localnet) = network.and_then(|network| network.localnet.as_ref()) else {
+        let message = "pods may attach to it".to_owned();
+        return condition(condition::READY, network.is_some(), "Ready", message);
+    };
+    let physical_network = &localnet.physical_network;
+    match is_anywhere(physical_network) {
+        false => {
+            let message = format!(
+                "no node has a bridge for physical network {physical_network} (`ovn-bridge-mappings` in its Open_vSwitch); pods wait \
+                 until theirs has"
+            );
+            condition(condition::READY, false, "NoPhysicalNetwork", message)
+        }
+        true => {
+            let message = format!(
+                "pods may attach to it on the nodes that have a bridge for physical network {physical_network}"
+            );
+            condition(condition::READY, true, "Ready", message)
+        }
+    }
+}
+
+fn conditions(known: &Known, ready: Condition, is_ready: bool, in_use: bool, pods: usize) -> Vec<Condition> {
     let trouble = known.trouble.as_ref();
-    let is_right = trouble.is_none() && is_ready;
     let ready = match trouble {
-        None => condition(condition::READY, is_right, "Ready", "pods may attach to it".to_owned()),
+        None => ready,
         Some(Trouble { reason, message, .. }) => {
             let stays = if is_ready { "; the previous configuration stays in force" } else { "" };
             condition(condition::READY, false, reason, format!("{message}{stays}"))

@@ -5,6 +5,9 @@
 //! flows of an ACL or QoS rule for a pod do, excludes that port from the fast path. A flow that matches a conjunction (a port
 //! group and an address set) excludes the ports of the dimension that consists of logical ports only. Any other such flow
 //! excludes the whole node.
+//!
+//! A switch with a port to a bridge of the administrator's (`localnet`) excludes all of its ports: their packets leave OVS where no
+//! program restores what the fast path writes into them, and what the other bridge does with them no flow of br-int tells.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,6 +20,8 @@ pub struct FlowExclusions {
     pub node: Option<String>,
     /// Excluded OpenFlow ports, each with the reason.
     pub ports: BTreeMap<u32, String>,
+    /// OpenFlow ports whose switch has a port to a physical network.
+    pub on_physical: BTreeSet<u32>,
 }
 
 /// Key of a flow: table, priority and match.
@@ -30,13 +35,22 @@ pub(in crate::flow_cache) struct FlowIndex {
     parts: HashMap<Name, Vec<Part>>,
     /// Table 0: the logical port assigned to packets of an OpenFlow port.
     origins: HashMap<Name, (u32, LogicalPort)>,
+    /// Table 0: the logical port of packets with a tag, or explicitly without one, from another bridge. Only `localnet` ports and
+    /// nested containers have such flows (ovn-controller, controller/physical.c).
+    providers: HashMap<Name, LogicalPort>,
     changed: bool,
 }
 
 impl Default for FlowIndex {
     /// An empty index, marked as changed.
     fn default() -> Self {
-        Self { uncacheable: HashMap::new(), parts: HashMap::new(), origins: HashMap::new(), changed: true }
+        Self {
+            uncacheable: HashMap::new(),
+            parts: HashMap::new(),
+            origins: HashMap::new(),
+            providers: HashMap::new(),
+            changed: true,
+        }
     }
 }
 
@@ -68,9 +82,11 @@ impl FlowIndex {
         };
         let fields = key.read();
         let origin = fields.in_port.zip(actions.sets.source()).filter(|_| key.table == 0);
+        let provider = origin.filter(|_| fields.vlan).map(|(_, logical)| logical);
         let per_packet = (there && fields.per_packet).then_some(Uncacheable::PerPacketMatch);
         self.changed |= put(&mut self.uncacheable, &key, actions.uncacheable.or(per_packet));
         self.changed |= put(&mut self.origins, &key, origin);
+        self.changed |= put(&mut self.providers, &key, provider);
         self.changed |= put(&mut self.parts, &key, Some(actions.parts).filter(|parts| !parts.is_empty()));
     }
 
@@ -80,7 +96,7 @@ impl FlowIndex {
     }
 
     fn exclusions(&self) -> FlowExclusions {
-        let mut exclusions = FlowExclusions::default();
+        let mut exclusions = FlowExclusions { on_physical: self.on_physical(), ..FlowExclusions::default() };
         if self.uncacheable.is_empty() {
             return exclusions;
         }
@@ -107,6 +123,16 @@ impl FlowIndex {
         exclusions.ports =
             by_port.iter().filter_map(|(port, flows)| Some((*port, why(flows, " of this port")?))).collect();
         exclusions
+    }
+
+    fn on_physical(&self) -> BTreeSet<u32> {
+        if self.providers.is_empty() {
+            return BTreeSet::new();
+        }
+        let own: HashSet<&LogicalPort> = self.providers.values().collect();
+        let datapaths: HashSet<u64> = own.iter().map(|logical| logical.datapath).collect();
+        let on_them = self.origins.values().filter(|(_, logical)| datapaths.contains(&logical.datapath));
+        on_them.filter(|(_, logical)| !own.contains(logical)).map(|(port, _)| *port).collect()
     }
 
     /// Ports of the conjunctions that uncacheable flows match, by table and conjunction id.
@@ -273,6 +299,26 @@ mod tests {
             flows.logs(fields);
             assert_eq!(flows.excluded(), (true, vec![]), "{fields:?}");
         }
+    }
+
+    #[test]
+    fn all_ports_of_a_switch_with_a_port_to_a_physical_network_are_excluded_until_that_goes() {
+        let mut flows = Flows::with(&[(4, 1), (5, 2)]);
+        let sets =
+            |datapath, from| Fields { datapath: Some(datapath), from: Some(from), ..Fields::default() };
+        let in_port = |number: u8| [0x80, 0, 0, 4, 0, 0, 0, number];
+        // A pod of another switch.
+        let other = FlowActions { sets: sets(99, 1), ..FlowActions::default() };
+        flows.put(0, &matched(&[&in_port(6)]), other);
+        assert!(flows.0.exclusions().on_physical.is_empty());
+        let tagged = matched(&[&in_port(40), &[0x80, 0, 0x0c, 2, 0x10, 100]]);
+        let actions = FlowActions { sets: sets(DATAPATH.into(), 9), ..FlowActions::default() };
+        assert!(flows.0.changes().is_some());
+        flows.put(0, &tagged, actions);
+        let changes = flows.0.changes().unwrap();
+        assert_eq!((changes.on_physical, changes.node, changes.ports.len()), ([4, 5].into(), None, 0));
+        flows.0.take(Update::Removed(Key { table: 0, priority: 1, fields: &tagged }));
+        assert_eq!(flows.0.changes(), Some(FlowExclusions::default()));
     }
 
     #[test]

@@ -123,7 +123,12 @@ fn shared_port(row: &Interface, exclusions: &FlowExclusions) -> Option<String> {
 }
 
 fn concerning<'a>(row: &Interface, exclusions: &'a FlowExclusions) -> Option<&'a str> {
-    exclusions.ports.get(&u32::try_from(row.ofport?).ok()?).map(String::as_str)
+    exclusions.ports.get(&number(row)?).map(String::as_str)
+}
+
+/// OpenFlow port of an interface.
+fn number(row: &Interface) -> Option<u32> {
+    u32::try_from(row.ofport?).ok()
 }
 
 /// Why tunnel `row` makes the node ineligible.
@@ -310,6 +315,11 @@ pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, exclusions: &FlowExclusions) 
     if let Some(why) = concerning(pod.interface, exclusions) {
         return PathStatus::ovs(why);
     }
+    if number(pod.interface).is_some_and(|port| exclusions.on_physical.contains(&port)) {
+        return PathStatus::ovs(
+            "its network is on a physical network (localnet), whose packets OVS alone carries",
+        );
+    }
     if pod.interface.ofport.is_none_or(|port| port <= 0) {
         return PathStatus::ovs("the OVS port is not open yet (no ofport)");
     }
@@ -462,7 +472,11 @@ mod tests {
 
     #[test]
     fn a_pods_port_that_is_logged_is_slow_alone_and_a_port_of_the_node_makes_all_slow() {
-        let exclusions = FlowExclusions { node: None, ports: [(3, "logged".to_owned())].into() };
+        let exclusions = FlowExclusions {
+            ports: [(3, "logged".to_owned())].into(),
+            on_physical: [5].into(),
+            ..FlowExclusions::default()
+        };
         let row = |ids: &[(&str, &str)], number| {
             let external_ids =
                 ids.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -475,9 +489,11 @@ mod tests {
             endpoint(pod, &Mirrored::default(), &exclusions)
         };
         assert_eq!((path(3), path(4).path), (PathStatus::ovs("logged"), Path::Ebpf));
+        assert!(path(5).path == Path::Ovs && path(5).reason.contains("localnet"));
         let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &exclusions, rows.iter());
         assert_eq!(ask(&[row(&ids, 3), row(&[], 4)]), None);
         assert!(ask(&[row(&[], 3)]).unwrap().contains("logged"));
+        assert_eq!(ask(&[row(&[], 5)]), None, "what another port of such a switch sends is its own");
     }
 
     #[test]

@@ -56,8 +56,6 @@ pub(super) enum Fact {
     Output(LogicalPort, u32),
     /// Packets to the first logical port come in by the second, of another datapath.
     Patch(LogicalPort, LogicalPort),
-    /// A datapath has a port to a bridge of the provider (`localnet`).
-    Provider(u64),
     /// A datapath admits packets to this MAC address; it is a port's own if the datapath is a router.
     Admits(u64, MacAddr),
     /// Packets get this Ethernet source.
@@ -103,7 +101,8 @@ fn ports(matched: &Match, actions: &FlowActions, facts: &mut Vec<Fact>) -> bool 
     let enters = effects.datapath.zip(effects.register(14));
     let enters = enters.map(|(datapath, port)| LogicalPort { datapath, port });
     match (matched.in_port, enters, matched.logical_port(15)) {
-        (Some(_), Some(to), _) if matched.vlan => facts.push(Fact::Provider(to.datapath)),
+        // A provider's port (`localnet`). Endpoints of its datapath have no entries (`eligibility/flow_actions.rs`).
+        (Some(_), Some(_), _) if matched.vlan => {}
         (Some(port), Some(to), _) => facts.push(Fact::Origin(port, to)),
         (None, Some(to), Some(from)) => facts.push(Fact::Patch(from, to)),
         (None, None, Some(to)) if effects.actions == 1 => {

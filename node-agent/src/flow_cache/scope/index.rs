@@ -23,8 +23,6 @@ pub(super) struct Index {
     origins: Counted<u32>,
     /// Datapaths that have local endpoints.
     pub(super) homes: Counted<u64>,
-    /// Datapaths that have a port to a provider's bridge.
-    pub(super) providers: Counted<u64>,
     patches: Counted<LogicalPort>,
     /// Datapaths that a patch port leads to.
     pub(super) neighbours: HashMap<u64, Counted<u64>>,
@@ -77,7 +75,6 @@ impl Index {
                 add_to(&mut self.neighbours, to.datapath, from.datapath);
                 structure = true;
             }
-            Fact::Provider(datapath) => structure = self.providers.add(datapath),
             Fact::Admits(datapath, mac) => add_to(&mut self.admits, mac, datapath),
             Fact::Sends(mac) => _ = self.sends.add(mac),
             Fact::Constant(datapath, constant) => {
@@ -119,7 +116,6 @@ impl Index {
                 remove_from(&mut self.neighbours, &to.datapath, &from.datapath);
                 structure = true;
             }
-            Fact::Provider(datapath) => structure = self.providers.remove(&datapath),
             Fact::Admits(datapath, mac) => remove_from(&mut self.admits, &mac, &datapath),
             Fact::Sends(mac) => _ = self.sends.remove(&mac),
             Fact::Constant(datapath, constant) => {

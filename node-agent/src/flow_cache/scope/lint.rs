@@ -104,11 +104,8 @@ fn ttl(index: &Index) -> Option<String> {
     })
 }
 
-/// Switches are connected by routers alone, and those of local endpoints not to a provider's bridge.
+/// Switches are connected by routers alone. Endpoints whose switch has a port to a provider's bridge have no entries.
 fn topology(index: &Index) -> Option<String> {
-    if let Some(home) = index.homes.iter().find(|home| index.providers.contains(*home)) {
-        return Some(format!("datapath {home:#x} has local endpoints and a port to a provider's bridge"));
-    }
     index.neighbours.iter().find_map(|(datapath, others)| {
         let other = others.iter().find(|other| !index.is_router(*datapath) && !index.is_router(**other))?;
         Some(format!("datapaths {datapath:#x} and {other:#x} are connected without a router"))

@@ -2,7 +2,7 @@
 
 use crate::kernel::link::Netlink;
 use crate::kube::pods::Pods;
-use crate::ovs::Ovs;
+use crate::ovs::{Ovs, mappings};
 
 /// Inputs of the eligibility rules.
 #[derive(Debug, Clone)]
@@ -18,8 +18,6 @@ impl View {
     /// Name of the gateway bridge (`ovn-bridge-mappings`).
     pub(in crate::flow_cache) fn bridge(&self) -> Option<String> {
         let system = self.ovs.system()?;
-        let mappings = system.external_ids.get("ovn-bridge-mappings")?;
-        let wanted = |pair: &&str| pair.split(':').next() == Some(api::ovn_name::PHYSICAL_NETWORK);
-        mappings.split(',').find(wanted)?.split(':').nth(1).map(str::to_owned)
+        mappings::bridge_of(&system, api::ovn_name::PHYSICAL_NETWORK).map(str::to_owned)
     }
 }

@@ -28,6 +28,8 @@ pub struct Fields {
     /// Matches a field that differs between packets of one connection: TCP flags, ECN, TTL or flow label. False for matches on
     /// ICMP, or on a TTL of 0 or 1, as such packets always take the slow path.
     pub per_packet: bool,
+    /// Says something of VLAN tags.
+    pub vlan: bool,
 }
 
 /// Class and field number of an OXM header, without mask bit and length.
@@ -43,6 +45,8 @@ const IP_PROTO: u32 = 0x8000 << 7 | 10;
 const IP_ECN: [u32; 2] = [0x8000 << 7 | 9, 0x0001 << 7 | 28];
 const TCP_FLAGS: [u32; 2] = [0x8000 << 7 | 42, 0x0001 << 7 | 34];
 const FLOW_LABEL: [u32; 2] = [0x8000 << 7 | 28, 0x0001 << 7 | 27];
+/// VLAN number (OXM), and tag control information (NXM).
+const VLAN: [u32; 2] = [0x8000 << 7 | 6, 4];
 const IP_TTL: u32 = 0x0001 << 7 | 29;
 /// ICMP and ICMPv6 (IANA's protocol numbers).
 const ICMP: [u8; 2] = [1, 58];
@@ -74,6 +78,7 @@ impl Fields {
                 CONJUNCTION => fields.conjunction = word(0),
                 IP_PROTO => other = value.first().is_some_and(|protocol| ICMP.contains(protocol)),
                 IP_TTL => fields.per_packet |= masked || value.first().is_none_or(|ttl| *ttl > 1),
+                kind if VLAN.contains(&kind) => fields.vlan = true,
                 kind if [IP_ECN, TCP_FLAGS, FLOW_LABEL].iter().any(|both| both.contains(&kind)) => {
                     fields.per_packet = true;
                 }
@@ -140,6 +145,16 @@ mod tests {
         for matched in [nxm(29, &[0]), nxm(29, &[1]), oxm(8, &[46]), oxm(10, &[17])] {
             assert!(!per_packet(std::slice::from_ref(&matched)), "{matched:?}");
         }
+    }
+
+    #[test]
+    fn a_match_on_vlan_tags_is_seen_in_both_classes_and_of_no_tag_as_well() {
+        let in_port = [0x80, 0, 0, 4, 0, 0, 0, 7];
+        for vlan in [[0x80, 0, 0x0c, 2, 0x10, 100].as_slice(), &[0, 0, 0x09, 4, 0, 0, 0x1f, 0xff]] {
+            let fields = Fields::read(&[&in_port, vlan].concat());
+            assert_eq!((fields.in_port, fields.vlan), (Some(7), true), "{vlan:?}");
+        }
+        assert!(!Fields::read(&in_port).vlan);
     }
 
     #[test]
