@@ -5,6 +5,7 @@ mod claims;
 mod definitions;
 mod http;
 mod life;
+mod localnet;
 mod policies;
 mod primary;
 mod scene;
@@ -43,6 +44,8 @@ enum Part {
     Http,
     /// Addresses that outlive pods.
     Claims,
+    /// Networks on VLANs of a physical network.
+    Localnet,
     /// A pod that asks for its address on the cluster's network.
     Primary,
     /// A pod with ten interfaces.
@@ -82,6 +85,7 @@ impl Args {
             ("waiting", Part::Waiting),
             ("definitions", Part::Definitions),
             ("claims", Part::Claims),
+            ("localnet", Part::Localnet),
             ("primary", Part::Primary),
             ("ten_interfaces", Part::Ten),
             ("deleted", Part::Deleted),
@@ -102,6 +106,7 @@ impl Args {
                     Part::Policies => policies::check(&scene, checks),
                     Part::Http => http::check(&scene, checks),
                     Part::Claims => claims::check(&scene, checks),
+                    Part::Localnet => localnet::check(&scene, ebpf, checks),
                     Part::Primary => primary::check(&scene, checks),
                     Part::Ten => life::ten_interfaces(&scene, checks),
                     Part::Deleted => life::deleted(&scene, checks),

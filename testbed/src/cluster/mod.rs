@@ -41,7 +41,7 @@ pub use access::Actor;
 pub use agent::Agent;
 pub use central::ENVIRONMENT;
 pub use central::controller_arguments;
-pub use node::{agent_arguments, start_agent_in, start_agent_with};
+pub use node::{agent_arguments, start_agent_in, start_agent_with, start_switch};
 pub use shape::Shape;
 
 /// A running cluster.

@@ -21,8 +21,25 @@ const SOCKET: &str = "/run/openvswitch/db.sock";
 /// The switch's database, the switch, and ovn-controller, which waits for the agent to tell it where SB is.
 pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
     let config = bed.config();
-    let host = bed.host(node);
     let index = node_index(node).with_context(|| format!("{node} is no node"))?;
+    let settings = [
+        format!("external_ids:system-id={}", system_id(index)),
+        format!("external_ids:hostname={node}"),
+        format!("external_ids:ovn-bridge-datapath-type={}", config.ovs_datapath.as_str()),
+    ];
+    start_switch(bed, node, &settings)?;
+    let controller = config.ovs("ovn-controller").display().to_string();
+    let database = format!("unix:{SOCKET}");
+    let argv = [controller.as_str(), &database, "--pidfile=/run/ovn/ovn-controller.pid", "-vconsole:info"];
+    // As its daemonset would: ovn-controller 25.03 ends now and then by an assertion (lib/ovsdb-idl.c, txn_write__) when a
+    // port goes at the moment that it is marked as installed.
+    bed.host(node).start_service("ovn-controller", &argv, ENVIRONMENT)
+}
+
+/// The switch's database and the switch, on any host. `settings`: columns of its Open_vSwitch row.
+pub fn start_switch(bed: &Bed, host: &str, settings: &[String]) -> Result<()> {
+    let config = bed.config();
+    let host = bed.host(host);
     // A node that was rebooted finds its database where its disk outlives it.
     if !host.path(DATABASE)?.exists() {
         let mut create = host.command(config.ovs("ovsdb-tool"))?;
@@ -36,22 +53,9 @@ pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
     host.start("ovsdb-server", &argv, ENVIRONMENT)?;
     exec::retry(Duration::from_secs(10), "the switch's database answers", || {
         let mut command = host.command(config.ovs("ovs-vsctl"))?;
-        command.args([
-            &format!("--db=unix:{SOCKET}"),
-            "--timeout=5",
-            "--no-wait",
-            "init",
-            "--",
-            "set",
-            "Open_vSwitch",
-            ".",
-        ]);
-        command.args([
-            &format!("external_ids:system-id={}", system_id(index)),
-            &format!("external_ids:hostname={node}"),
-            &format!("external_ids:ovn-bridge-datapath-type={}", config.ovs_datapath.as_str()),
-            "other_config:vlan-limit=0",
-        ]);
+        command.args([&format!("--db=unix:{SOCKET}"), "--timeout=5", "--no-wait", "init"]);
+        command.args(["--", "set", "Open_vSwitch", ".", "other_config:vlan-limit=0"]);
+        command.args(settings);
         // Without eBPF between OVS and the pods, OVS itself must take packets whose checksum or segmentation
         // is left to the device. It reads this at its start only.
         if plain_ovs(config) {
@@ -62,12 +66,7 @@ pub(super) fn start_ovs(bed: &Bed, node: &str) -> Result<()> {
     let database = format!("unix:{SOCKET}");
     let switch = program("ovs-vswitchd");
     let argv = [switch.as_str(), &database, "--pidfile=/run/openvswitch/ovs-vswitchd.pid", "-vconsole:info"];
-    host.start("ovs-vswitchd", &argv, ENVIRONMENT)?;
-    let controller = program("ovn-controller");
-    let argv = [controller.as_str(), &database, "--pidfile=/run/ovn/ovn-controller.pid", "-vconsole:info"];
-    // As its daemonset would: ovn-controller 25.03 ends now and then by an assertion (lib/ovsdb-idl.c, txn_write__) when a
-    // port goes at the moment that it is marked as installed.
-    host.start_service("ovn-controller", &argv, ENVIRONMENT)
+    host.start("ovs-vswitchd", &argv, ENVIRONMENT)
 }
 
 /// Whether pods' interfaces are OVS's own ports.
