@@ -94,6 +94,20 @@ fn a_network_is_made_from_flags_and_shown() {
 }
 
 #[test]
+fn a_network_on_a_vlan_is_made_from_flags_and_a_vlan_needs_its_physical_network() {
+    let mut made = object(1, 1, "True", "pods may attach to it");
+    made["spec"]["reach"] = "Localnet".into();
+    made["spec"]["localnet"] = json!({"physicalNetwork": "dc", "vlan": 100});
+    let fake = Fake::new(&made);
+    let words = ["create", "shop/blue", "--subnet", "172.16.24.0/24", "--reach", "localnet", "--vlan", "100"];
+    assert!(fake.run(&words).unwrap_err().contains("--physical-network"));
+    let answer = fake.run(&[words.as_slice(), &["--physical-network", "dc"]].concat()).unwrap();
+    assert!(answer.text.contains("Localnet: VLAN 100 of physical network dc\n"), "{}", answer.text);
+    let log = fake.log();
+    assert!(log.contains(r#""localnet":{"physicalNetwork":"dc","vlan":100}"#), "{log}");
+}
+
+#[test]
 fn what_the_controller_refuses_is_removed_again() {
     let fake = Fake::new(&object(1, 1, "False", "spec.subnets[0]: 172.16.24.0/24 overlaps something"));
     let error = fake.run(&["create", "shop/blue", "--subnet", "172.16.24.0/24"]).unwrap_err();

@@ -379,16 +379,23 @@ fn spoofing(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
 fn paths(bed: &Bed, node: &str) -> Result<String, String> {
     eventually(|| {
         let status = bed.agent(node).status()?;
+        let counters = bed.agent(node).counters()?;
         let mut slow = 0;
         for one in status["endpoints"].as_array().context("no endpoints")? {
-            let (port, path) = (one["port"].as_str().unwrap_or_default(), &one["path"]);
-            let is_there =
-                [STORAGE, BACKUP].iter().any(|network| port.starts_with(&format!("{RED}.{network}_")));
-            let is_told = path["reason"].as_str().is_some_and(|reason| reason.contains("localnet"));
-            ensure!(is_there == is_told && is_there == (path["path"] == "ovs"), "{port}: {path}");
+            let name = one["pod"].as_str().unwrap_or_default();
+            let mut pods = PODS.iter().chain(&OTHERS);
+            let is_there = pods.any(|(pod, _)| name == format!("{RED}/{pod}/net1"));
+            let is_told = one["reason"].as_str().is_some_and(|reason| reason.contains("localnet"));
+            ensure!(is_there == is_told && is_there == (one["path"] == "ovs"), "{one}");
             slow += u32::from(is_there);
         }
         ensure!(slow == 3, "{slow} interfaces");
+        for one in counters["endpoints"].as_array().context("no counters of interfaces")? {
+            let is_there = [STORAGE, BACKUP].iter().any(|name| one["network"] == format!("{RED}/{name}"));
+            let packets = |way: &str, path: &str| one[way][path]["packets"].as_u64().unwrap_or_default();
+            let fast = packets("in", "fast") + packets("out", "fast");
+            ensure!(!is_there || (fast == 0 && packets("out", "slow") > 0), "{one}");
+        }
         ensure!(status["cache"]["unscopedReason"] == "", "{}", status["cache"]["unscopedReason"]);
         Ok(format!("{slow} interfaces"))
     })
