@@ -101,6 +101,16 @@ pub fn network_localnet_port(switch: &str) -> String {
     format!("{switch}_ovn_localnet_port")
 }
 
+/// Router between a virtual network and its peers.
+pub fn peers_router(switch: &str) -> String {
+    format!("{switch}_peers")
+}
+
+/// Port of a virtual network's router towards a peer, by the names of their switches, which have no `_`.
+pub fn router_to_peer(switch: &str, peer: &str) -> String {
+    format!("rtop-{switch}_{peer}")
+}
+
 /// Patch port on the gateway bridge that ovn-controller creates for the localnet port.
 pub fn patch_port(bridge: &str, node: &str) -> String {
     format!("patch-{}-to-{INTEGRATION_BRIDGE}", localnet_port(bridge, node))

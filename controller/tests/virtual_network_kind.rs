@@ -67,6 +67,7 @@ fn its_fields_are_those_that_are_read() {
         gateways: vec!["172.16.24.1".to_owned()],
         excluded_ranges: vec!["172.16.24.9".to_owned()],
         localnet: Some(Localnet { physical_network: "dc".to_owned(), vlan: Some(100) }),
+        peers: vec!["shop/red".to_owned()],
         mtu: Some(1300),
         mac_prefix: Some("0a:11".to_owned()),
         ipam: Some(Ipam::PERSISTENT),
@@ -100,7 +101,9 @@ fn its_fields_are_those_that_are_read() {
     assert_eq!(keys(&known["conditions"]["items"]["properties"]), keys(&status["conditions"][0]));
     let told = known["conditions"]["description"].as_str().unwrap();
     assert!(
-        [condition::READY, condition::CONFLICT, condition::IN_USE].iter().all(|kind| told.contains(kind))
+        [condition::READY, condition::CONFLICT, condition::IN_USE, condition::PEERS]
+            .iter()
+            .all(|kind| told.contains(kind))
     );
 }
 

@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 
 use super::spec::{Localnet, Reach, SpecError, VirtualNetworkSpec};
-use crate::MacAddr;
 use crate::addr::{self, Family};
 use crate::ovn_name;
 use crate::quote::quoted;
+use crate::{MacAddr, NamespacedName};
 
 /// Ranges that no network may have a part of: addresses in them mean something of their own to every host.
 const SPECIAL: [(&str, &str); 6] = [
@@ -29,6 +29,9 @@ const LEAST_MTU: (u32, u32) = (576, 1280);
 const VLANS: RangeInclusive<u16> = 1..=4094;
 /// The most characters of a physical network's name.
 const PHYSICAL_NETWORK_LENGTH: usize = 63;
+
+/// The most peers of a network.
+const MAX_PEERS: usize = 16;
 
 /// What a network's fields are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -150,6 +153,42 @@ impl VirtualNetworkSpec {
             return Err(SpecError::new("spec.localnet.vlan", problem));
         }
         Ok(Some(localnet.clone()))
+    }
+
+    /// The networks that `spec.peers` of network `own` names; a name without a namespace is in the network's own.
+    ///
+    /// # Errors
+    /// A name is none, names the network itself, or is there twice; the network has no router that could lead to peers.
+    pub fn peers_of(&self, own: &NamespacedName) -> Result<Vec<NamespacedName>, SpecError> {
+        if self.reach == Reach::Localnet && !self.peers.is_empty() {
+            let problem =
+                "a network with reach Localnet has none; its physical network's routers lead to others";
+            return Err(SpecError::new("spec.peers", problem));
+        }
+        if self.peers.len() > MAX_PEERS {
+            let problem = format!("{} are given; at most {MAX_PEERS} are possible", self.peers.len());
+            return Err(SpecError::new("spec.peers", problem));
+        }
+        let mut found: Vec<NamespacedName> = Vec::new();
+        for (at, text) in self.peers.iter().enumerate() {
+            let error = |problem: String| SpecError::new(format!("spec.peers[{at}]"), problem);
+            let (namespace, name) = text.split_once('/').unwrap_or((&own.namespace, text));
+            if check_name(namespace).is_err() || check_name(name).is_err() {
+                return Err(error(format!(
+                    "`{}` is no name of a network; the form is NAME or NAMESPACE/NAME",
+                    quoted(text)
+                )));
+            }
+            let peer = NamespacedName::new(namespace, name);
+            if peer == *own {
+                return Err(error(format!("{peer} is the network itself")));
+            }
+            if found.contains(&peer) {
+                return Err(error(format!("{peer} is there twice")));
+            }
+            found.push(peer);
+        }
+        Ok(found)
     }
 
     fn mac_prefix(&self) -> Result<[u8; 2], SpecError> {
@@ -458,6 +497,31 @@ mod tests {
             let text = error(&spec);
             assert!(text.starts_with(field) && text.contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn peers_are_other_networks_each_once() {
+        let own = NamespacedName::new("shop", "blue");
+        let peers = |list: &[&str]| {
+            let peers = list.iter().map(|name| (*name).to_owned()).collect();
+            VirtualNetworkSpec { peers, ..spec(&["172.16.24.0/24"]) }
+        };
+        let found = peers(&["red", "other/blue"]).peers_of(&own).unwrap();
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), ["shop/red", "other/blue"]);
+        let many: Vec<String> = (0..17).map(|number| format!("n{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (list, field, part) in [
+            (&["blue"][..], "spec.peers[0]: ", "the network itself"),
+            (&["red", "shop/red"], "spec.peers[1]: ", "twice"),
+            (&["a/b/c"], "spec.peers[0]: ", "NAME or NAMESPACE/NAME"),
+            (&["/red"], "spec.peers[0]: ", "no name of a network"),
+            (&many, "spec.peers: ", "at most 16"),
+        ] {
+            let text = peers(list).peers_of(&own).unwrap_err().to_string();
+            assert!(text.starts_with(field) && text.contains(part), "{text}");
+        }
+        let localnet = VirtualNetworkSpec { reach: Reach::Localnet, ..peers(&["red"]) };
+        assert!(localnet.peers_of(&own).unwrap_err().to_string().contains("reach Localnet has none"));
     }
 
     #[test]

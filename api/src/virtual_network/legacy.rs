@@ -58,6 +58,7 @@ pub fn convert(name: &str, config: &str) -> Result<VirtualNetworkSpec, SpecError
         excluded_ranges: Vec::new(),
         reach: Reach::Outside,
         localnet: None,
+        peers: Vec::new(),
         mtu: None,
         mac_prefix: None,
         ipam: None,

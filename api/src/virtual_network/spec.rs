@@ -138,6 +138,9 @@ pub struct VirtualNetworkSpec {
     /// The physical network, with reach `Localnet`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub localnet: Option<Localnet>,
+    /// Networks that it reaches, as NAME or NAMESPACE/NAME, if they list it as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<String>,
     /// MTU of the pods' interfaces in bytes; the cluster's where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!((spec.scope, spec.reach, spec.mtu), (Scope::Namespace, Reach::Isolated, None));
         let all = json!({"scope": "Cluster", "subnets": ["172.16.24.0/24"], "gateways": ["172.16.24.1"],
             "excludedRanges": ["172.16.24.128/25"], "reach": "Localnet", "mtu": 1300,
-            "localnet": {"physicalNetwork": "dc", "vlan": 100},
+            "localnet": {"physicalNetwork": "dc", "vlan": 100}, "peers": ["red", "shop/blue"],
             "macPrefix": "0a:11", "ipam": {"lifecycle": "Persistent"}});
         assert_eq!(serde_json::to_value(VirtualNetworkSpec::read(&all).unwrap()).unwrap(), all);
     }

@@ -10,6 +10,8 @@ pub mod condition {
     pub const CONFLICT: &str = "Conflict";
     /// Pods are attached to it; it stays until they are gone.
     pub const IN_USE: &str = "InUse";
+    /// It reaches all of the peers that it lists. Only networks that list peers have it.
+    pub const PEERS: &str = "Peers";
 }
 
 /// A condition, in the usual form of Kubernetes.
@@ -33,7 +35,7 @@ pub struct Condition {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualNetworkStatus {
-    /// Ready, Conflict, InUse.
+    /// Ready, Conflict, InUse, and Peers where it lists any.
     pub conditions: Vec<Condition>,
     /// Interfaces of pods that have addresses of the network.
     pub addresses_used: u64,

@@ -166,9 +166,9 @@ impl Pool {
     }
 
     /// Whether these are the network's own but for what is excluded.
-    fn differs_in_exclusions_only(&self, subnets: &[Subnet], router: Option<MacAddr>) -> bool {
+    fn differs_in_exclusions_only(&self, subnets: &[Subnet]) -> bool {
         let bare = |all: &[Subnet]| all.iter().map(|one| (one.net, one.gateway)).collect::<Vec<_>>();
-        self.router == router && bare(&self.subnets) == bare(subnets)
+        bare(&self.subnets) == bare(subnets)
     }
 
     /// Excludes other addresses. What was given stays given; what rested does no more.
@@ -355,15 +355,16 @@ pub struct NetworkIpam {
 
 impl NetworkIpam {
     /// Sets the ranges of a network. `router`: MAC address of its port on a router, if it has one. A network that had others
-    /// loses what it gave, unless only what is excluded changed.
+    /// loses what it gave, unless only what is excluded changed or a router came or went.
     pub fn set(&mut self, network: &NamespacedName, subnets: &[Subnet], router: Option<MacAddr>) {
         let known = self.pools.get(network);
         if known.is_some_and(|pool| pool.subnets == subnets && pool.router == router) {
             return;
         }
         if let Some(pool) = self.pools.get_mut(network)
-            && pool.differs_in_exclusions_only(subnets, router)
+            && pool.differs_in_exclusions_only(subnets)
         {
+            pool.router = router;
             pool.exclude(subnets);
             return;
         }
@@ -376,6 +377,19 @@ impl NetworkIpam {
         if let Some(pool) = self.pools.get_mut(network) {
             pool.prefix = prefix;
         }
+    }
+
+    /// What a pod has of that which a router would need, and the pod's UID.
+    pub fn holder(
+        &self,
+        network: &NamespacedName,
+        gateways: &[IpAddr],
+        mac: MacAddr,
+    ) -> Option<(String, String)> {
+        let pool = self.pools.get(network)?;
+        let address = |ip: &IpAddr| Some((format!("address {ip}"), pool.ips.get(ip)?.uid.clone()));
+        let by_mac = || Some((format!("MAC address {mac}"), pool.macs.get(&mac)?.uid.clone()));
+        gateways.iter().find_map(address).or_else(by_mac)
     }
 
     /// Removes a network with everything that it gave.

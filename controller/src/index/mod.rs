@@ -4,6 +4,7 @@
 pub mod convert;
 pub mod network;
 pub mod objects;
+pub mod peers;
 pub mod policy;
 pub mod selector;
 pub mod service;

@@ -88,6 +88,8 @@ pub fn read_claim(object: &IpamClaim) -> SeenClaim {
 pub struct Network {
     /// Name of the network.
     pub name: NamespacedName,
+    /// Creation time, seconds since the epoch: of peers with a range in common the oldest is connected.
+    pub created: i64,
     /// Namespaces whose pods may attach.
     pub scope: Scope,
     /// How far packets of the network get.
@@ -96,6 +98,8 @@ pub struct Network {
     pub subnets: Vec<Subnet>,
     /// The physical network, exactly with reach `Localnet`.
     pub localnet: Option<Localnet>,
+    /// Networks that it lists as its peers ([`super::peers`]).
+    pub peers: Vec<NamespacedName>,
     /// MTU of the pods' interfaces, bytes.
     pub mtu: u32,
     /// First bytes of MAC addresses that follow from pods' addresses.
@@ -116,10 +120,11 @@ impl Network {
         }
     }
 
-    /// MAC address of its port on the cluster router; none if it has no such port.
+    /// MAC address of its port on a router, the cluster router or one to its peers; none if it has no such port. A network that lists
+    /// peers has it whether there are any or not, so that its gateway is no pod when they come.
     pub fn router_mac(&self) -> Option<MacAddr> {
         let gateway = self.subnets.first().map(|subnet| subnet.gateway);
-        gateway.map(MacAddr::from_ip).filter(|_| self.reach.is_routed())
+        gateway.map(MacAddr::from_ip).filter(|_| self.reach.is_routed() || !self.peers.is_empty())
     }
 
     /// Whether pods of a namespace may attach to it.
@@ -216,6 +221,7 @@ impl Index {
     fn network_units(&self, name: &NamespacedName) -> Dirty {
         let Some(network) = self.networks.ready.get(name) else { return Dirty::new() };
         let mut units = Dirty::from([Unit::Network(name.clone())]);
+        units.extend(self.networks.around(name).into_iter().map(Unit::Network));
         units.extend(self.networks.pods_of(name).cloned().map(Unit::Pod));
         units.extend(self.multi_policies.units_of(name));
         if network.reach == Reach::Outside {
@@ -235,10 +241,12 @@ mod tests {
         let subnets = vec![Subnet { net, gateway, excluded: Vec::new() }];
         Network {
             name: NamespacedName::new("shop", "blue"),
+            created: 0,
             scope,
             reach,
             subnets,
             localnet: None,
+            peers: Vec::new(),
             mtu: 1400,
             mac_prefix: MacAddr::PREFIX,
             persistent: false,

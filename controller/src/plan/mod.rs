@@ -40,7 +40,7 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
         }
         Unit::Network(name) => {
             let network = index.networks.ready.get(name);
-            network.map(|network| network::items(network, config)).unwrap_or_default()
+            network.map(|network| network::items(network, &index.networks, config)).unwrap_or_default()
         }
         Unit::NetworkOnNode(name, node) => index
             .networks

@@ -1,11 +1,14 @@
 //! Virtual networks: a switch that spans all nodes; where the network is routed, a port on the cluster router; where it reaches the
-//! outside, routes and source NAT on every node's gateway router; where it is one of a physical network, a port to that; and the pods' ports.
+//! outside, routes and source NAT on every node's gateway router; where it is one of a physical network, a port to that; where it has peers,
+//! a router to them; and the pods' ports.
 //!
 //! Packets of the network find the cluster's pods and the other routed networks by the routes of the cluster router's own ports. What
 //! is for the outside takes a default route that only packets from the network's port use (a route table), to nobody; a policy on each
 //! node sends what has taken it to that node's gateway router, which translates the source and gets the answers. There is no route by
 //! several gateway routers: OVN chooses one of these by a group, of which the node agent cannot tell what it does, so that every
 //! change of OVS's flows would end all of a node's cached flows.
+
+mod peers;
 
 use api::annotation::GatewayConfig;
 use api::virtual_network::{Localnet, Reach};
@@ -17,6 +20,7 @@ use super::cluster;
 use super::columns::map;
 use super::{DesiredRow, Item, RowKey, Table, gateway, key};
 use crate::config::{Config, same_family};
+use crate::index::network::Networks;
 use crate::index::{Attached, Index, Network, Node, Pod};
 
 /// The switch of a network.
@@ -31,7 +35,7 @@ fn marks(network: &Network) -> Vec<(&'static str, String)> {
 }
 
 /// The items of a network that exist once.
-pub fn items(network: &Network, config: &Config) -> Vec<Item> {
+pub fn items(network: &Network, networks: &Networks, config: &Config) -> Vec<Item> {
     let mut items = Vec::new();
     let switch = switch_key(network);
     let mut other_config = Vec::new();
@@ -52,9 +56,30 @@ pub fn items(network: &Network, config: &Config) -> Vec<Item> {
     if let Some(localnet) = &network.localnet {
         items.extend(localnet_port(network, localnet));
     }
-    let Some(mac) = network.router_mac() else { return items };
+    let linked = peers::linked(network, networks);
+    if !network.reach.is_routed() {
+        if linked.is_empty() {
+            return items;
+        }
+        items.push(peers::router_row(network));
+    }
+    router_port(network, gateways, &mut items);
+    for peer in linked {
+        peers::items(network, peer, &mut items);
+    }
+    if network.reach == Reach::Outside {
+        for subnet in &network.subnets {
+            default_route(network, &subnet.net, config, &mut items);
+        }
+    }
+    items
+}
 
-    let router = RowKey::new(Table::LogicalRouter, ovn_name::CLUSTER_ROUTER);
+/// The network's port on its router, and the other side on its switch.
+fn router_port(network: &Network, gateways: Vec<String>, items: &mut Vec<Item>) {
+    let Some(mac) = network.router_mac() else { return };
+    let switch = switch_key(network);
+    let router = RowKey::new(Table::LogicalRouter, peers::router(network));
     let router_port = RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_switch(&switch.key));
     // Without routes in its table, a network that does not reach the outside has none to it.
     let options = map([("route_table", switch.key.as_str())]);
@@ -72,12 +97,6 @@ pub fn items(network: &Network, config: &Config) -> Vec<Item> {
     let row = cluster::router_side(&switch_port, &router_port, "router", &[]);
     items.push(row.with("external_ids", Datum::map(marks(network))).into());
     items.push(Item::link(&switch, "ports", &switch_port));
-    if network.reach == Reach::Outside {
-        for subnet in &network.subnets {
-            default_route(network, &subnet.net, config, &mut items);
-        }
-    }
-    items
 }
 
 /// Priority of the policies that send packets to the gateway router of their node. Below the one for a node's own addresses.

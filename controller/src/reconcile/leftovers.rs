@@ -266,7 +266,8 @@ impl Removal<'_> {
                 let joined =
                     row.ports.iter().filter_map(|uuid| ports.get(uuid)).any(|port| port.name == join_port);
                 let stays = self.is_kept_router(&row.name) || of_other_network(&row.external_ids);
-                if row.name.starts_with("GR_") && joined && !stays {
+                let of_peers = of_virtual_network(&row.external_ids);
+                if of_peers || (row.name.starts_with("GR_") && joined && !stays) {
                     self.changes.delete(Table::LogicalRouter, row.uuid);
                 }
                 continue;
@@ -282,7 +283,8 @@ impl Removal<'_> {
         let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
         for port in row.ports.iter().filter_map(|uuid| ports.get(uuid)) {
             let key = RowKey::new(Table::LogicalRouterPort, port.name.clone());
-            if port.name.starts_with("rtos-") && self.unwanted(owner, "ports", Some(key.clone())) {
+            let ours = port.name.starts_with("rtos-") || of_virtual_network(&port.external_ids);
+            if ours && self.unwanted(owner, "ports", Some(key.clone())) {
                 self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
                 continue;
             }

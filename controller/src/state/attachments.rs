@@ -184,6 +184,7 @@ impl State {
         });
         self.networks.touched.extend(found.iter().map(|attached| attached.network.clone()));
         let Some(refusal) = failed else {
+            self.add_peer_routes(&mut found);
             for (claim, interface) in used {
                 self.hold(claim, seen, &interface);
             }
@@ -357,6 +358,9 @@ impl State {
     pub(super) fn addresses_are_free(&mut self, networks: BTreeSet<NamespacedName>, effects: &mut Effects) {
         let names: BTreeSet<String> = networks.iter().map(|network| network.name.clone()).collect();
         self.retry_claims(&networks, effects);
+        for network in &networks {
+            self.retry_gateway(network, effects);
+        }
         self.networks.touched.extend(networks);
         for name in names {
             self.retry_pods_of_network(&name, effects);

@@ -6,6 +6,7 @@ mod definitions;
 mod http;
 mod life;
 mod localnet;
+mod peers;
 mod policies;
 mod primary;
 mod scene;
@@ -44,6 +45,8 @@ enum Part {
     Http,
     /// Addresses that outlive pods.
     Claims,
+    /// Networks that list each other.
+    Peers,
     /// Networks on VLANs of a physical network.
     Localnet,
     /// A pod that asks for its address on the cluster's network.
@@ -85,6 +88,7 @@ impl Args {
             ("waiting", Part::Waiting),
             ("definitions", Part::Definitions),
             ("claims", Part::Claims),
+            ("peers", Part::Peers),
             ("localnet", Part::Localnet),
             ("primary", Part::Primary),
             ("ten_interfaces", Part::Ten),
@@ -106,6 +110,7 @@ impl Args {
                     Part::Policies => policies::check(&scene, checks),
                     Part::Http => http::check(&scene, checks),
                     Part::Claims => claims::check(&scene, checks),
+                    Part::Peers => peers::check(&scene, checks),
                     Part::Localnet => localnet::check(&scene, ebpf, checks),
                     Part::Primary => primary::check(&scene, checks),
                     Part::Ten => life::ten_interfaces(&scene, checks),

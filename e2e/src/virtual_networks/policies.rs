@@ -18,7 +18,7 @@ use super::life::eventually;
 use super::scene::{HEAL, RED, Scene};
 
 /// The kind as its project installs it, without what its documentation says.
-const KIND: &str = r"
+pub(super) const KIND: &str = r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: multi-networkpolicies.k8s.cni.cncf.io}
@@ -40,7 +40,7 @@ const NAME: &str = "only";
 /// Where pods answer with their names.
 const NAMED: u16 = 8080;
 /// The controller looks for a kind that it does not know from time to time, at most this long apart.
-const LOOKED: Duration = Duration::from_secs(90);
+pub(super) const LOOKED: Duration = Duration::from_secs(90);
 /// How long a client asks, and from when on the policy holds it back.
 const ASKED: Duration = Duration::from_secs(6);
 const HELD: Duration = Duration::from_secs(2);

@@ -51,6 +51,9 @@ enum Verb {
         /// CIDRs and addresses that no pod gets unless it asks for one, in place of those that are set; `none` for none.
         #[arg(long, value_delimiter = ',')]
         exclude: Vec<String>,
+        /// Networks that it reaches if they list it too, in place of those that are set; `none` for none.
+        #[arg(long, value_delimiter = ',')]
+        peer: Vec<String>,
         /// Whether addresses of a StatefulSet's pods are kept while the pods are away; for pods that are made from then on.
         #[arg(long)]
         persistent: Option<bool>,
@@ -87,6 +90,9 @@ struct Create {
     /// Which pods may attach: Namespace (those of its own) or Cluster (all).
     #[arg(long, default_value_t = Scope::default())]
     scope: Scope,
+    /// Networks that it reaches if they list it too, as NAME or NAMESPACE/NAME.
+    #[arg(long, value_delimiter = ',')]
+    peer: Vec<String>,
     /// MTU of the pods' interfaces, in bytes; by default the cluster's.
     #[arg(long)]
     mtu: Option<u32>,
@@ -97,7 +103,7 @@ struct Create {
     #[arg(long)]
     persistent: bool,
     /// The JSON of an onapNetwork's `spec.config`, in place of all other flags.
-    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "physical_network", "vlan", "scope", "mtu", "mac_prefix", "persistent"])]
+    #[arg(long, conflicts_with_all = ["subnet", "gateway", "exclude", "reach", "physical_network", "vlan", "peer", "scope", "mtu", "mac_prefix", "persistent"])]
     config: Option<String>,
 }
 
@@ -119,6 +125,7 @@ impl Create {
             excluded_ranges: self.exclude.clone(),
             reach: self.reach,
             localnet: self.localnet(),
+            peers: self.peer.clone(),
             mtu: self.mtu,
             mac_prefix: self.mac_prefix.clone(),
             ipam: self.persistent.then_some(Ipam::PERSISTENT),
@@ -149,8 +156,9 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
         }
         Verb::Get { network } => networks.get(network).map(shown),
         Verb::Create(create) => networks.create(&create.network, &create.spec()?).map(shown),
-        Verb::Update { network, mtu, exclude, persistent } => {
-            networks.update(network, *mtu, exclude, *persistent).map(shown)
+        Verb::Update { network, mtu, exclude, peer, persistent } => {
+            let lists = [("excludedRanges", exclude.as_slice()), ("peers", peer)];
+            networks.update(network, *mtu, lists, *persistent).map(shown)
         }
         Verb::Delete { network } => networks.delete(network),
     }
@@ -207,7 +215,7 @@ impl Networks<'_> {
         &self,
         network: &NamespacedName,
         mtu: Option<u32>,
-        exclude: &[String],
+        lists: [(&str, &[String]); 2],
         persistent: Option<bool>,
     ) -> Result<Value, Error> {
         let mut spec = serde_json::Map::new();
@@ -215,14 +223,15 @@ impl Networks<'_> {
         spec.extend(
             persistent.map(|persistent| ("ipam".to_owned(), json!(persistent.then_some(Ipam::PERSISTENT)))),
         );
-        match exclude {
-            [] => {}
-            [none] if none == "none" => drop(spec.insert("excludedRanges".to_owned(), Value::Null)),
-            ranges => drop(spec.insert("excludedRanges".to_owned(), json!(ranges))),
+        for (field, list) in lists {
+            match list {
+                [] => {}
+                [none] if none == "none" => drop(spec.insert(field.to_owned(), Value::Null)),
+                values => drop(spec.insert(field.to_owned(), json!(values))),
+            }
         }
         if spec.is_empty() {
-            let what =
-                "nothing to change: --mtu, --exclude or --persistent is needed; the other fields are fixed";
+            let what = "nothing to change: --mtu, --exclude, --peer or --persistent is needed; the other fields are fixed";
             return Err(Error::Usage(what.to_owned()));
         }
         let patch = json!({ "spec": spec }).to_string();

@@ -59,6 +59,7 @@ pub(super) fn one(object: &Value) -> String {
         ),
         ("Subnets", spec.subnets.join(", ")),
         ("Gateways", or(spec.gateways.join(", "), "the first address of each subnet")),
+        ("Peers", or(spec.peers.join(", "), "none")),
         ("Excluded", or(spec.excluded_ranges.join(", "), "nothing")),
         ("MTU", spec.mtu.map_or_else(|| "the cluster's".to_owned(), |mtu| mtu.to_string())),
         ("MAC prefix", spec.mac_prefix.clone().unwrap_or_else(|| "0a:58".to_owned())),
@@ -83,6 +84,8 @@ pub(super) fn one(object: &Value) -> String {
             found.map(|one| format!("{}: {}", if one.status == "True" { "yes" } else { "no" }, one.message));
         lines.push((label, text.unwrap_or_else(|| "the controller has said nothing yet".to_owned())));
     }
+    let reached = status.conditions.iter().find(|one| one.kind == condition::PEERS);
+    lines.extend(reached.map(|one| ("Reaches", one.message.clone())));
     pairs(&lines)
 }
 

@@ -48,12 +48,14 @@ fn network(reach: Reach, nets: &[&str]) -> Network {
     };
     Network {
         name: NamespacedName::new("shop", "ovn-ls-24"),
+        created: 0,
         scope: Scope::Cluster,
         reach,
         subnets: nets.iter().map(subnet).collect(),
         mtu: 1400,
         mac_prefix: MacAddr::PREFIX,
         localnet: None,
+        peers: Vec::new(),
         persistent: false,
     }
 }
@@ -83,7 +85,11 @@ fn edges(items: &[Item]) -> Vec<String> {
 
 #[test]
 fn an_isolated_network_is_a_switch_and_nothing_else() {
-    let items = items(&network(Reach::Isolated, &["172.16.24.0/24", "fd00:24::/64"]), &config());
+    let items = items(
+        &network(Reach::Isolated, &["172.16.24.0/24", "fd00:24::/64"]),
+        &Networks::default(),
+        &config(),
+    );
     let rows = rows(&items);
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["Logical_Switch ovn-ls-24"]);
     let columns = &rows["Logical_Switch ovn-ls-24"];
@@ -100,7 +106,7 @@ fn an_isolated_network_is_a_switch_and_nothing_else() {
 fn a_network_of_a_vlan_has_a_port_to_the_physical_network_and_none_on_a_router() {
     let localnet = |vlan| Some(Localnet { physical_network: "dc".to_owned(), vlan });
     let tagged = Network { localnet: localnet(Some(100)), ..network(Reach::Localnet, &["172.16.24.0/24"]) };
-    let made = items(&tagged, &config());
+    let made = items(&tagged, &Networks::default(), &config());
     assert_eq!(edges(&made), ["ovn-ls-24 ports ovn-ls-24_ovn_localnet_port"]);
     let rows = rows(&made);
     assert_eq!(rows.len(), 2, "{rows:?}");
@@ -111,14 +117,14 @@ fn a_network_of_a_vlan_has_a_port_to_the_physical_network_and_none_on_a_router()
         assert!(port.contains(part), "{part}: {port}");
     }
     let plain = Network { localnet: localnet(None), ..tagged.clone() };
-    let without = self::rows(&items(&plain, &config()));
+    let without = self::rows(&items(&plain, &Networks::default(), &config()));
     assert!(!without["Logical_Switch_Port ovn-ls-24_ovn_localnet_port"].contains("100"), "{without:?}");
     assert!(node_items(&tagged, &node("n1", 2), &config()).is_empty());
 }
 
 #[test]
 fn a_routed_network_has_a_port_on_the_cluster_router_as_the_published_commands_make_it() {
-    let items = items(&network(Reach::ClusterRouter, &["172.16.24.0/24"]), &config());
+    let items = items(&network(Reach::ClusterRouter, &["172.16.24.0/24"]), &Networks::default(), &config());
     assert_eq!(edges(&items), ["ovn_cluster_router ports rtos-ovn-ls-24", "ovn-ls-24 ports stor-ovn-ls-24"]);
     let rows = rows(&items);
     let port = &rows["Logical_Router_Port rtos-ovn-ls-24"];
@@ -151,7 +157,7 @@ fn a_network_that_reaches_the_outside_leaves_each_node_by_its_own_gateway_router
     let without = Node { gateway: None, ..node("n1", 2) };
     assert!(node_items(&network, &without, &config()).is_empty());
     // What no node's policy takes has a next hop that nobody is.
-    let routes: Vec<String> = self::rows(&super::items(&network, &config()))
+    let routes: Vec<String> = self::rows(&super::items(&network, &Networks::default(), &config()))
         .into_keys()
         .filter(|row| row.contains("Static_Route"))
         .collect();

@@ -141,10 +141,12 @@ mod tests {
         let subnets = vec![Subnet { net, gateway: net.addr(), excluded: Vec::new() }];
         Network {
             name: name.parse().unwrap(),
+            created: 0,
             scope: Scope::Namespace,
             reach,
             subnets,
             localnet: None,
+            peers: Vec::new(),
             mtu: 1400,
             mac_prefix: api::MacAddr::PREFIX,
             persistent: false,

@@ -1,6 +1,7 @@
 //! Virtual networks: which of those that users made can be had, and what their changes mean for pods.
 
 mod claims;
+mod peers;
 mod physical;
 mod report;
 
@@ -142,16 +143,20 @@ impl State {
         let spec = seen.spec.as_ref().map_err(|error| invalid(error.to_string()))?;
         let checked =
             spec.check(&self.config.network_limits()).map_err(|error| invalid(error.to_string()))?;
+        let peers = spec.peers_of(&seen.name).map_err(|error| invalid(error.to_string()))?;
         let network = Network {
             name: seen.name.clone(),
+            created: seen.created,
             scope: spec.scope,
             reach: spec.reach,
             subnets: checked.subnets,
             localnet: checked.localnet,
+            peers,
             mtu: checked.mtu,
             mac_prefix: checked.mac_prefix,
             persistent: spec.is_persistent(),
         };
+        self.gateway_is_free(&network)?;
         let switch = network.switch();
         if switch == ovn_name::JOIN_SWITCH || self.index.nodes.contains_key(&switch) {
             let owner =
@@ -202,10 +207,12 @@ impl State {
     /// A network gets what it claims.
     fn activate(&mut self, network: Network, effects: &mut Effects) {
         let name = network.name.clone();
+        self.touch_around(&name);
         let freed = self.networks.claims.take(&network);
         self.network_ipam.set(&name, &network.subnets, network.router_mac());
         self.network_ipam.set_mac_prefix(&name, network.mac_prefix);
         effects.dirty.extend(self.index.apply_network(network));
+        self.touch_around(&name);
         self.keep_for_claims_of(&name, effects);
         // Pods that had addresses of it before it went keep them.
         let pods: Vec<NamespacedName> = self.index.networks.pods_of(&name).cloned().collect();
@@ -243,6 +250,7 @@ impl State {
 
     /// A network loses all that it has.
     fn deactivate(&mut self, name: &NamespacedName, effects: &mut Effects) {
+        self.touch_around(name);
         effects.dirty.extend(self.index.delete_network(name));
         self.network_ipam.remove(name);
         if self.networks.claims.let_go(name) {

@@ -6,6 +6,7 @@ use api::virtual_network::{Condition, VirtualNetworkStatus, condition};
 use super::super::{ObjectRef, State};
 use super::{Known, Trouble};
 use crate::index::Network;
+use crate::index::peers::Peering;
 
 /// What the object of a network should hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +57,12 @@ impl State {
     fn conditions(&self, known: &Known, in_use: bool, pods: usize) -> Vec<Condition> {
         let network = self.index.networks.ready.get(&known.seen.name);
         let ready = ready(network, |name| self.physical_networks.is_anywhere(name));
-        conditions(known, ready, network.is_some(), in_use, pods)
+        let mut all = conditions(known, ready, network.is_some(), in_use, pods);
+        let peerings = network.map(|network| self.index.networks.peerings(network)).unwrap_or_default();
+        if !peerings.is_empty() {
+            add_peers(&mut all, &peerings);
+        }
+        all
     }
 }
 
@@ -80,6 +86,41 @@ fn ready(network: Option<&Network>, is_anywhere: impl Fn(&str) -> bool) -> Condi
                 "pods may attach to it on the nodes that have a bridge for physical network {physical_network}"
             );
             condition(condition::READY, true, "Ready", message)
+        }
+    }
+}
+
+/// Adds what becomes of a network's peers; an overlap is a conflict, too.
+fn add_peers(all: &mut Vec<Condition>, peerings: &[(NamespacedName, Peering)]) {
+    let told: Vec<String> = peerings.iter().filter_map(|(name, peering)| untold(name, peering)).collect();
+    let overlaps = |peering: &Peering| matches!(peering, Peering::Overlaps { .. } | Peering::Refused);
+    let is_conflict = peerings.iter().any(|(_, peering)| overlaps(peering));
+    let (reason, message) = match (told.is_empty(), is_conflict) {
+        (true, _) => ("Connected", format!("it reaches all of its peers: {}", peerings.len())),
+        (false, true) => ("PeerOverlap", told.join("; ")),
+        (false, false) => ("Waiting", told.join("; ")),
+    };
+    if is_conflict
+        && let Some(conflict) =
+            all.iter_mut().find(|one| one.kind == condition::CONFLICT && one.status == "False")
+    {
+        *conflict = condition(condition::CONFLICT, true, reason, message.clone());
+    }
+    all.push(condition(condition::PEERS, told.is_empty(), reason, message));
+}
+
+/// Why a peer is not reached.
+fn untold(name: &NamespacedName, peering: &Peering) -> Option<String> {
+    match peering {
+        Peering::Connected => None,
+        Peering::Waiting => {
+            Some(format!("{name} must be a network that is ready and lists this one in its spec.peers"))
+        }
+        Peering::Overlaps { range, other, of } => {
+            Some(format!("{name} is not reached: its range {range} overlaps {other} of {of}"))
+        }
+        Peering::Refused => {
+            Some(format!("{name} is not reached: one of its other peers has a range of this network"))
         }
     }
 }
