@@ -1,11 +1,16 @@
 //! Networks that list each other: their pods reach one another with their own addresses, policies hold, and nothing goes further.
 
 use std::net::IpAddr;
+use std::process::{Child, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
+use testbed::cluster::config::Datapath;
+use testbed::demo::echoes::{self, Echo, PORT};
+use testbed::demo::ways::carried;
 use testbed::exec;
 use testbed::tools::Answer;
 use testbed::traffic::{self, Dial, Expect, Place};
@@ -23,6 +28,9 @@ const RIGHT: &str = "right";
 const NAMED: u16 = 8080;
 /// How long nothing answers before nothing will.
 const SILENCE: Duration = Duration::from_millis(800);
+/// How long a client asks, and from when on the peer holds it back.
+const ASKED: Duration = Duration::from_secs(6);
+const HELD: Duration = Duration::from_secs(2);
 
 struct One {
     place: Place,
@@ -111,7 +119,8 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     let early = One::of(red, "early", "n1")?;
     checks.check("a pod from before has no route there", silent(scene, &early, middle.address(false)?));
     policy(scene, left, far, checks)?;
-    list(green, MIDDLE, "Isolated", 82, &["red/right"])?;
+    let ends = ended(scene, left, far).map_err(|error| format!("{error:#}"));
+    checks.check("a flow across nodes ends when the peer is listed no more", ends);
     checks.check(
         "a network that lists another no more is not reached by it any more",
         eventually(|| silent(scene, left, middle.address(false)?).map_err(anyhow::Error::msg)),
@@ -143,6 +152,35 @@ fn says(tenant: &Objects<'_>, network: &str, word: &str) -> Result<String, Strin
 fn route(scene: &Scene<'_>, from: &One, net: &str, gateway: &str) -> Result<()> {
     let mut ip = traffic::command(scene.bed(), &from.place, "ip".as_ref())?;
     exec::output(ip.args(["route", "replace", net, "via", gateway, "dev", "net1"])).map(drop)
+}
+
+/// A client that asks all the time gets no answer from when on the network lists its peer no more.
+fn ended(scene: &Scene<'_>, left: &One, far: &One) -> Result<String> {
+    let bed = scene.bed();
+    let _echo = Echo::at(bed, &far.place)?;
+    let nodes = ["n1", "n2"];
+    let count = || nodes.iter().map(|node| carried(bed, node)).collect::<Result<Vec<u64>>>();
+    let ebpf = bed.config().datapath == Datapath::Ebpf;
+    let before = if ebpf { count()? } else { Vec::new() };
+    let mut asking = echoes::client(bed, &left.place)?;
+    asking.args(["--count", "100000000", "--seconds", &ASKED.as_secs().to_string(), "--size", "64", "--udp"]);
+    asking.args([far.address(false)?.to_string(), PORT.to_string()]);
+    let asking: Child = asking.stdout(Stdio::piped()).spawn().context("the client")?;
+    thread::sleep(HELD);
+    list(&scene.green, MIDDLE, "Isolated", 82, &["red/right"])?;
+    let out = asking.wait_with_output().context("the client")?;
+    let seen = echoes::round_trips(&String::from_utf8_lossy(&out.stdout))?;
+    let silent = seen.total_ms.saturating_sub(seen.last_answer_ms);
+    let carried = if ebpf { count()? } else { Vec::new() };
+    let carried: Vec<u64> =
+        carried.iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
+    let text = format!(
+        "{} answers, the last {silent} ms before the end; the flow cache carried {carried:?} packets on {nodes:?}",
+        seen.answers
+    );
+    ensure!(seen.answers > 1_000 && silent > u64::try_from(HELD.as_millis())?, "{text}");
+    ensure!(carried.iter().all(|packets| *packets > seen.answers), "{text}");
+    Ok(text)
 }
 
 /// Whether nobody answers.
