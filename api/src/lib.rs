@@ -21,6 +21,7 @@ pub mod mac;
 pub mod multi_policy;
 pub mod network_attachment;
 mod object;
+pub mod onap_network;
 pub mod ovn_name;
 pub mod pod_attachments;
 #[cfg(feature = "kubernetes")]

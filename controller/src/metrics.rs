@@ -41,6 +41,8 @@ pub enum ErrorKind {
     NetworkStatus,
     /// An IPAMClaim could not be made, or its status not written; it is tried again.
     IpamClaim,
+    /// The VirtualNetwork of an onapNetwork could not be made, read or deleted; it is tried again.
+    OnapNetwork,
     /// The API for virtual networks answered with an error of its own or of the API server, could not accept a connection, or could
     /// not read a new certificate.
     NetworkApi,

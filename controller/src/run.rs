@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::engine::{Engine, Input, Leadership, Outlets, Reason};
 use crate::kubernetes::lease::Election;
 use crate::kubernetes::watch::Interest;
-use crate::kubernetes::{self, Access, annotate, events, reports};
+use crate::kubernetes::{self, Access, annotate, events, onap_networks, reports};
 use crate::metrics::Metrics;
 use crate::network_api;
 use crate::state::Annotated;
@@ -139,6 +139,10 @@ impl Controller {
         tasks.spawn(
             "claim-status",
             reports::run(kube.clone(), claim_reports, notices.clone(), metrics.clone()),
+        );
+        tasks.spawn(
+            "onap-networks",
+            onap_networks::run(kube.clone(), leadership.clone(), notices.clone(), metrics.clone()),
         );
         let interest = Interest { default_network: config.default_network, network_policy };
         kubernetes::watch::start(tasks, &kube, &inputs, &metrics, interest);

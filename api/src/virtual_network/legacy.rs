@@ -23,6 +23,12 @@ struct Config {
     gateway: Option<String>,
 }
 
+/// An object without a usable `spec.config`.
+#[cfg(feature = "kubernetes")]
+pub(crate) fn no_config(problem: &str) -> SpecError {
+    SpecError::new(FIELD, problem)
+}
+
 /// The network that an object named `name` with this `spec.config` describes.
 ///
 /// # Errors

@@ -27,8 +27,11 @@ pub enum Peering {
     Refused,
 }
 
+/// A network's range, another range that it overlaps, and the network that has that one.
+type Overlap = (IpNet, IpNet, NamespacedName);
+
 /// A range of `network` that overlaps one of `others`, and that one with its network.
-fn common(network: &Network, others: &[&Network]) -> Option<(IpNet, IpNet, NamespacedName)> {
+fn common(network: &Network, others: &[&Network]) -> Option<Overlap> {
     network.subnets.iter().find_map(|subnet| {
         others.iter().find_map(|other| {
             let found = other.subnets.iter().find(|one| overlap(&one.net, &subnet.net))?;
@@ -47,10 +50,7 @@ impl Networks {
     }
 
     /// What a network can have of those that it lists, as far as it alone is concerned: each with what its ranges overlap.
-    fn judged<'a>(
-        &'a self,
-        network: &'a Network,
-    ) -> Vec<(&'a Network, Option<(IpNet, IpNet, NamespacedName)>)> {
+    fn judged<'a>(&'a self, network: &'a Network) -> Vec<(&'a Network, Option<Overlap>)> {
         let mut taken = vec![network];
         let mut judged = Vec::new();
         for peer in self.mutual(network) {

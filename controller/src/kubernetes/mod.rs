@@ -7,6 +7,7 @@ pub mod events;
 pub(crate) mod fake;
 pub mod lease;
 mod network_status;
+pub mod onap_networks;
 pub mod reports;
 pub mod watch;
 

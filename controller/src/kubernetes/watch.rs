@@ -33,7 +33,7 @@ const PAGE: u32 = 500;
 
 /// A watch is requested again after this time, seconds. Less than the longest silence on a connection, so that a silent
 /// connection is dead.
-const WATCH: u32 = 40;
+pub(super) const WATCH: u32 = 40;
 
 /// One kind: how to read it and how to name it.
 struct Kind<K, T, N> {
@@ -218,7 +218,7 @@ where
 }
 
 /// Whether the API server does not have the kind. Before it knows all that it has, it answers with another code.
-fn is_unknown_kind(error: &watcher::Error) -> bool {
+pub(super) fn is_unknown_kind(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
         return false;
     };

@@ -88,6 +88,7 @@ impl ObjectRef {
             "NetworkPolicy" => "networking.k8s.io/v1",
             "EndpointSlice" => "discovery.k8s.io/v1",
             api::virtual_network::KIND => api::virtual_network::API_VERSION,
+            api::onap_network::KIND => api::onap_network::API_VERSION,
             api::multi_policy::KIND => api::multi_policy::API_VERSION,
             api::ipam_claim::KIND => api::ipam_claim::API_VERSION,
             _ => "v1",

@@ -4,6 +4,7 @@
 mod claims;
 mod definitions;
 mod http;
+mod legacy;
 mod life;
 mod localnet;
 mod peers;
@@ -45,6 +46,8 @@ enum Part {
     Http,
     /// Addresses that outlive pods.
     Claims,
+    /// The kind that networks had before.
+    Legacy,
     /// Networks that list each other.
     Peers,
     /// Networks on VLANs of a physical network.
@@ -88,6 +91,7 @@ impl Args {
             ("waiting", Part::Waiting),
             ("definitions", Part::Definitions),
             ("claims", Part::Claims),
+            ("legacy", Part::Legacy),
             ("peers", Part::Peers),
             ("localnet", Part::Localnet),
             ("primary", Part::Primary),
@@ -110,6 +114,7 @@ impl Args {
                     Part::Policies => policies::check(&scene, checks),
                     Part::Http => http::check(&scene, checks),
                     Part::Claims => claims::check(&scene, checks),
+                    Part::Legacy => legacy::check(&scene, checks),
                     Part::Peers => peers::check(&scene, checks),
                     Part::Localnet => localnet::check(&scene, ebpf, checks),
                     Part::Primary => primary::check(&scene, checks),

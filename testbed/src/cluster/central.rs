@@ -88,8 +88,10 @@ pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
     let kinds = [
         include_str!("../../../deploy/virtual-network.yaml"),
         include_str!("../../../deploy/ipam-claim.yaml"),
+        include_str!("../../../deploy/onap-network.yaml"),
     ];
-    let mut objects = vec![rights, kinds[0], kinds[1]];
+    let mut objects = vec![rights];
+    objects.extend(kinds);
     if bed.config().plugin {
         // Another plugin would write these annotations itself.
         objects.push(admission::MANIFEST);
