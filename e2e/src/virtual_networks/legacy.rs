@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use testbed::ui::Checks;
+use crate::harness::Checks;
 
 use super::life::{event, eventually, running};
 use super::scene::{GREEN, RED, Scene, asking, network};

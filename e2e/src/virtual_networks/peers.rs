@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
+use crate::demo::echoes::{self, Echo, PORT};
+use crate::demo::ways::carried;
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::cluster::config::Datapath;
-use testbed::demo::echoes::{self, Echo, PORT};
-use testbed::demo::ways::carried;
 use testbed::exec;
 use testbed::tools::Answer;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::Checks;
+use testbed::traffic::{self, Dial, Place};
 
 use super::life::{eventually, running};
 use super::policies::{KIND, LOOKED};
@@ -103,7 +104,7 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
                 let address = to.address(six)?;
                 let dial = if udp { Dial::udp(address, NAMED) } else { Dial::tcp(address, NAMED) };
                 let expect = Expect::only(&format!("{name} {}", from.address(six)?));
-                let (_, verdict) = traffic::settle(red.bed, &from.place, dial.times(3), &expect, HEAL);
+                let (_, verdict) = expect::settle(red.bed, &from.place, dial.times(3), &expect, HEAL);
                 checks.check(format!("{way}: {what}"), verdict);
             }
         }
@@ -127,7 +128,7 @@ pub(super) fn check(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     );
     let expect = Expect::only(&format!("right1 {}", middle.address(false)?));
     let dial = Dial::tcp(right.address(false)?, NAMED).times(3);
-    checks.check("the other peer goes on", traffic::settle(red.bed, &middle.place, dial, &expect, HEAL).1);
+    checks.check("the other peer goes on", expect::settle(red.bed, &middle.place, dial, &expect, HEAL).1);
     red.delete(&["early", "left1", "right1"])?;
     green.delete(&["middle1", "middle2"])?;
     for (namespace, name) in [(RED, LEFT), (GREEN, MIDDLE), (RED, RIGHT)] {
@@ -215,7 +216,7 @@ fn policy(scene: &Scene<'_>, left: &One, far: &One, checks: &mut Checks) -> Resu
     green.apply(rule("172.16.81.0/24"))?;
     let expect = Expect::only(&format!("middle2 {}", left.address(false)?));
     let dial = Dial::tcp(far.address(false)?, NAMED).times(3);
-    let (_, verdict) = traffic::settle(scene.bed(), &left.place, dial, &expect, HEAL);
+    let (_, verdict) = expect::settle(scene.bed(), &left.place, dial, &expect, HEAL);
     checks.check("one that allows its range lets it in", verdict);
     scene.bed().kubectl(&["delete", "multi-networkpolicies.k8s.cni.cncf.io", "-n", GREEN, "peers"]).map(drop)
 }

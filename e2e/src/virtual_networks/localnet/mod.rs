@@ -9,13 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::demo::echoes::{self, Echo, PORT};
+use crate::expect::{self, Expect};
+use crate::harness::Checks;
 use testbed::cluster::Bed;
 use testbed::cluster::config::OUTSIDE_IP;
-use testbed::demo::echoes::{self, Echo, PORT};
 use testbed::exec;
 use testbed::tools::Answer;
-use testbed::traffic::{self, Dial, Expect, Place};
-use testbed::ui::Checks;
+use testbed::traffic::{self, Dial, Place};
 
 use super::life::{event, eventually, running};
 use super::scene::{HEAL, RED, Scene, asking, network, networks};
@@ -244,7 +245,7 @@ fn nodes(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
 
 /// Asks until the right one answers and nobody else.
 fn reaches(bed: &Bed, from: &Place, dial: Dial, expect: &str) -> Result<String, String> {
-    traffic::settle(bed, from, dial.times(3), &Expect::only(expect), HEAL).1
+    expect::settle(bed, from, dial.times(3), &Expect::only(expect), HEAL).1
 }
 
 fn matrix(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
