@@ -313,7 +313,8 @@ impl PodNetworks {
         AnnotationError::NoDefault { key: POD_NETWORKS, value: quoted(value) }
     }
 
-    /// As [`Self::all_of`], also where another plugin has the cluster's network, and the pod has no entry of it.
+    /// Entries of the annotation: that of the cluster's network, `None` where another plugin has it, and those of other networks by
+    /// their keys.
     pub fn read(value: &str) -> Result<(Option<PodNetwork>, BTreeMap<String, PodNetwork>), AnnotationError> {
         let mut all: Self = decode(POD_NETWORKS, value)?;
         let default =

@@ -101,7 +101,7 @@ impl Ipam {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Localnet {
-    /// Its name in `ovn-bridge-mappings` of the nodes (ovn-controller(8)), where it leads to a bridge of OVS.
+    /// Name of the physical network in `ovn-bridge-mappings` of the nodes (ovn-controller(8)), where it leads to a bridge of OVS.
     pub physical_network: String,
     /// VLAN ID (IEEE 802.1Q); packets have no tag where none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ pub mod condition {
     pub const CONFLICT: &str = "Conflict";
     /// Pods are attached to it; it stays until they are gone.
     pub const IN_USE: &str = "InUse";
-    /// It reaches all of the peers that it lists. Only networks that list peers have it.
+    /// The network reaches all of the peers that it lists. Only networks that list peers have the condition.
     pub const PEERS: &str = "Peers";
 }
 

@@ -1,5 +1,7 @@
 //! Both databases of OVN with a northd between them, and two chassis, `n1` and `n2`.
 
+#![allow(dead_code, reason = "each test binary uses a part")]
+
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 

@@ -76,7 +76,7 @@ pub struct Who<'a> {
 }
 
 impl Interfaces {
-    /// Those of the interfaces of a pod with these addresses that are in `part`.
+    /// The interfaces of a pod with these addresses that are in `part`.
     ///
     /// # Errors
     /// An entry of the annotation that cannot be used, with its key and field; or there is none for the call.

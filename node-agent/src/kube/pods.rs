@@ -44,7 +44,7 @@ pub struct PodInfo {
     pub path: Option<String>,
     /// Why the pod forwards packets of others: a virtual machine has its own network stack behind a tap device.
     pub forwards: Option<&'static str>,
-    /// It is being deleted: nobody gives it addresses any more.
+    /// The pod is being deleted: nobody gives it addresses any more.
     pub is_going: bool,
     /// The pod has an egress limit by the `bandwidth` plugin, which needs the `ingress` qdisc of the host veth.
     pub limits_sending: bool,

@@ -52,7 +52,7 @@ pub fn of_others(row: &OpenVSwitch) -> Option<String> {
 pub struct PhysicalNetworks {
     /// Names in order.
     pub names: Vec<String>,
-    /// Of those with an entry that leads nowhere.
+    /// Warnings about entries that lead nowhere.
     pub warnings: Vec<String>,
 }
 

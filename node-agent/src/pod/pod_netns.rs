@@ -28,7 +28,7 @@ pub struct PodSide {
     pub routes: Vec<(IpNet, IpAddr)>,
     /// Turn transmit checksum offload off.
     pub complete_checksums: bool,
-    /// Its default routes take the place of those that the pod has: of another plugin, whose interface came before.
+    /// Default routes of this interface take the place of those that the pod has: of another plugin, whose interface came before.
     pub takes_default: bool,
 }
 

@@ -56,7 +56,7 @@ impl FakeApi {
         self.change("ADDED", name, json!({ "uid": uid, "annotations": annotations }));
     }
 
-    /// As [`Self::put`], for a pod that names NetworkAttachmentDefinitions.
+    /// Adds a pod that names NetworkAttachmentDefinitions.
     pub(crate) fn put_naming(&self, name: &str, uid: &str, networks: Option<&str>, selections: &str) {
         let mut annotations = serde_json::Map::new();
         annotations.insert("k8s.v1.cni.cncf.io/networks".to_owned(), json!(selections));

@@ -48,7 +48,7 @@ impl Side {
     }
 }
 
-/// Those of a network's connected peers that need a way of their own.
+/// Connected peers of a network that need a router between the two.
 pub(super) fn linked<'a>(network: &Network, networks: &'a Networks) -> Vec<&'a Network> {
     let mut connected = networks.connected(network);
     connected.retain(|peer| !(network.reach.is_routed() && peer.reach.is_routed()));

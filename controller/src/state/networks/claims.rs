@@ -18,7 +18,7 @@ pub(super) struct NetworkClaims {
     switches: BTreeMap<String, NamespacedName>,
     routed: ByRange,
     isolated: ByRange,
-    /// Those of physical networks and VLANs, which are among the isolated ones as well.
+    /// Networks on physical networks, by physical network and VLAN; they are among the isolated ones as well.
     segments: BTreeMap<Localnet, ByRange>,
     held: BTreeMap<NamespacedName, Network>,
 }

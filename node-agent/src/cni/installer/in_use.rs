@@ -118,7 +118,7 @@ impl InUse {
         ))
     }
 
-    /// As [`Self::problem`], where another plugin has the cluster's network.
+    /// What is wrong where another plugin has the cluster's network, which [`Self::problem`] tells; `None` if nothing is.
     fn without_multus(&self) -> Option<String> {
         if self.multus.is_some() {
             return None;
