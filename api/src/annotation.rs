@@ -315,6 +315,9 @@ impl PodNetworks {
 
     /// Entries of the annotation: that of the cluster's network, `None` where another plugin has it, and those of other networks by
     /// their keys.
+    ///
+    /// # Errors
+    /// The value is not of the annotation's form, the entry of the cluster's network has no address, or another entry names no interface.
     pub fn read(value: &str) -> Result<(Option<PodNetwork>, BTreeMap<String, PodNetwork>), AnnotationError> {
         let mut all: Self = decode(POD_NETWORKS, value)?;
         let default =

@@ -1,4 +1,4 @@
-//! See `e2e/src/multus`.
+//! Test program of suite `multus`: real nodes below Multus, in both roles. Code in `e2e/src/multus`.
 
 use std::process::ExitCode;
 

@@ -24,6 +24,8 @@ mod tests_networks;
 #[cfg(test)]
 mod tests_primary;
 #[cfg(test)]
+mod tests_reach;
+#[cfg(test)]
 mod tests_secondary;
 mod waiting;
 

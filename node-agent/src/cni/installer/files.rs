@@ -8,16 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
+use crate::cni::installer::configurations::{CONF, EXECUTABLE, NETWORK};
 use crate::cni::installer::in_use::InUse;
 use crate::cni::installer::multus::Multus;
 use crate::kernel::atomic_file::write_atomically;
-
-/// Name of the plugin executable, and `type` in the configuration.
-pub const EXECUTABLE: &str = "slipstream-cni";
-/// Name of the configuration file. Container runtimes use the first file by name.
-pub const CONF: &str = "10-slipstream.conf";
-/// Name of the network in it.
-pub const NETWORK: &str = "slipstream";
 
 /// Version of the CNI specification in the configuration, with which runtimes make every call that there is.
 const VERSION: &str = "1.1.0";
@@ -113,6 +107,9 @@ impl Files {
     }
 
     /// Removes the configuration of an agent that had the cluster's network, where another plugin has it now. True if there was one.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
     pub fn remove_outdated(&self) -> anyhow::Result<bool> {
         if self.default_network {
             return Ok(false);

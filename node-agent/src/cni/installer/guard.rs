@@ -13,7 +13,8 @@ use futures::StreamExt;
 use inotify::{Event, EventStream, Inotify, WatchMask, Watches};
 use tokio::sync::Mutex;
 
-use super::in_use::{self, InUse, is_configuration};
+use super::configurations::is_configuration;
+use super::in_use::{self, InUse};
 use crate::cni::installer::files::Files;
 use crate::kube::announce::Outlet;
 use crate::node::Node;
@@ -149,7 +150,7 @@ fn concerns(files: &Files, event: &Event<OsString>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::installer::files::CONF;
+    use crate::cni::installer::configurations::CONF;
 
     /// The task's own write of a file must wake it.
     async fn wakes(watch: &Watch, files: &Files) {

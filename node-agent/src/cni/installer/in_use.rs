@@ -2,7 +2,6 @@
 //! of another plugin sorts first, that plugin connects all new pods, without network policies and without an error. Where another plugin has
 //! the cluster's network, the first file must be one of Multus.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Node as NodeObject, NodeCondition};
@@ -13,7 +12,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::cni::installer::files::CONF;
+use crate::cni::installer::configurations::{CONF, first_configuration, is_configuration};
 use crate::cni::installer::multus::Multus;
 use crate::kube::announce;
 use crate::kube::client::in_time;
@@ -37,27 +36,6 @@ pub struct InUse {
     multus: Option<Multus>,
     /// Whether Slipstream has the cluster's network.
     default_network: bool,
-}
-
-/// The configuration that the runtime reads, if there is one.
-///
-/// # Errors
-/// The directory cannot be read.
-pub fn first_configuration(directory: &Path) -> std::io::Result<Option<PathBuf>> {
-    let mut first: Option<PathBuf> = None;
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        let path = entry.path();
-        let is_first = || first.as_ref().is_none_or(|first| path < *first);
-        if is_configuration(&entry.file_name()) && is_first() && !entry.file_type()?.is_dir() {
-            first = Some(path);
-        }
-    }
-    Ok(first)
 }
 
 impl InUse {
@@ -156,12 +134,6 @@ impl InUse {
             last_transition_time: now,
         }
     }
-}
-
-/// Whether runtimes read a file as CNI configuration (extensions of libcni).
-pub fn is_configuration(name: &OsStr) -> bool {
-    let ending = Path::new(name).extension();
-    ending.is_some_and(|ending| ["conf", "conflist", "json"].iter().any(|known| ending == *known))
 }
 
 /// Updates the agent's warnings and metrics.

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::files::{CONF, EXECUTABLE, NETWORK};
-use super::in_use::first_configuration;
+use super::configurations::{CONF, EXECUTABLE, NETWORK, first_configuration, is_configuration};
 
 /// The executables of Multus: the whole plugin, and the one that asks a daemon.
 const TYPES: [&str; 2] = ["multus", "multus-shim"];
@@ -51,7 +50,7 @@ impl Multus {
 }
 
 fn is_file(network: &str) -> bool {
-    super::in_use::is_configuration(network.as_ref())
+    is_configuration(network.as_ref())
 }
 
 fn other_delegate(delegate: &Value) -> Option<String> {

@@ -38,6 +38,7 @@ pub(super) const PACKAGES: &[Package] = &[
             "service",
             "settings",
             "virtual_network",
+            "onap_network",
             "pod_attachments",
             "ipam_claim",
             "network_attachment",
