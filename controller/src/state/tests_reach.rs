@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::tests_networks::{
-    addresses, asking, condition, for_all, messages, object, pod_on, report, seen, state,
+    addresses, asking, blue, condition, messages, net1, object, pod_on, report, seen, state,
 };
 use super::*;
 use crate::index::convert::{self, SeenNode};
