@@ -1,17 +1,17 @@
 //! The command line of `testbed`.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-use crate::cluster::config::{self, Config};
 use crate::cluster::{Bed, Shape, installed, node_state};
+use crate::config::{self, Config};
 use crate::host::{init, relay};
 use crate::nodes::{kubelet, scheduler};
 use crate::runtime::block_on;
-use crate::{images, pod, tools, ui};
+use crate::{exec, images, pod, tools, ui};
 
 /// A Slipstream cluster on one machine.
 #[derive(Debug, Parser)]
@@ -132,8 +132,8 @@ impl Args {
             Verb::Status => status(&open()?)?,
             Verb::Kubeconfig => ui::say(open()?.config().kubeconfig("admin").display()),
             Verb::Pod(verb) => return verb.run(&open()?),
-            Verb::Kubectl { args } => return run(open()?.kubectl_command()?.args(args)),
-            Verb::Helm { args } => return run(open()?.helm_command()?.args(args)),
+            Verb::Kubectl { args } => return exec::foreground(open()?.kubectl_command()?.args(args)),
+            Verb::Helm { args } => return exec::foreground(open()?.helm_command()?.args(args)),
             Verb::Changes { node } => {
                 node_state::changes(&open()?, &node)?.iter().for_each(ui::say);
             }
@@ -143,7 +143,7 @@ impl Args {
                 let host = bed.host(&host);
                 let mut command =
                     if network { host.network_command(program) } else { host.command(program) }?;
-                return run(command.args(args));
+                return exec::foreground(command.args(args));
             }
             Verb::Restart { host, process } => open()?.host(&host).restart(&process)?,
             Verb::Reboot { node } => open()?.reboot(&node)?,
@@ -160,12 +160,6 @@ impl Args {
 
 fn verdict(good: bool) -> Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Runs a program in the foreground and takes over its exit code.
-pub(crate) fn run(command: &mut Command) -> Result<ExitCode> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    Ok(status.code().and_then(|c| u8::try_from(c).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 fn leftovers(name: &str) -> Result<ExitCode> {

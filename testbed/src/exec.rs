@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,4 +111,10 @@ pub fn retry<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Result
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// Runs a program in the foreground and takes over its exit code.
+pub fn foreground(command: &mut Command) -> Result<ExitCode> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    Ok(status.code().and_then(|c| u8::try_from(c).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }

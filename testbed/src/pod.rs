@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::cli::run;
-use crate::cluster::Bed;
+use crate::bed::Bed;
 use crate::exec;
 use crate::nodes::PodName;
 use crate::ui;
@@ -75,9 +74,9 @@ impl Verb {
                 let own = bed.config().program("testbed");
                 let target = PodName { node: &node, namespace, name };
                 return if program == "probe" {
-                    run(bed.runtime().pod_command(bed, &target, &own)?.arg("probe").args(args))
+                    exec::foreground(bed.runtime().pod_command(bed, &target, &own)?.arg("probe").args(args))
                 } else {
-                    run(bed.runtime().pod_command(bed, &target, Path::new(program))?.args(args))
+                    exec::foreground(bed.runtime().pod_command(bed, &target, Path::new(program))?.args(args))
                 };
             }
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::Bed;
-use crate::cluster::config::Runtime;
+use crate::bed::Bed;
+use crate::config::Runtime;
 use crate::exec;
 use crate::nodes::PodName;
 use crate::tools::{Answer, Attempt};

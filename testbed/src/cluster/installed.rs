@@ -9,11 +9,11 @@ use super::Bed;
 use super::config::{
     API_PORT, CENTRAL_IP, Config, Install, POD_MTU, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name,
 };
+use crate::bed::NAMESPACE;
 use crate::exec;
 
 /// The chart. The test bed runs beside its sources.
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
-const NAMESPACE: &str = "kube-system";
 const RELEASE: &str = "slipstream";
 /// The image's name without its tag, which is the version.
 const IMAGE: &str = "localhost/slipstream";
@@ -78,9 +78,6 @@ fn central(config: &Config) -> Vec<u8> {
     if config.nodes >= 3 { vec![1, 2, 3] } else { vec![1] }
 }
 
-/// The pods with OVN's databases, whose sockets are reached by processes in them only.
-const CENTRAL: &str = "statefulset/slipstream-ovn-central";
-
 /// Values of the chart in which a bed differs from the defaults.
 fn values(config: &Config) -> serde_json::Value {
     let ranges = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
@@ -134,12 +131,6 @@ impl Bed {
             ctr_image(self, &node, &["tag", "--force", &kept, &usual])?;
         }
         Ok(())
-    }
-
-    /// Runs `ovn-nbctl` in a pod with the northbound database, as nobody outside has a certificate for it.
-    pub(super) fn nbctl_of_pod(&self, args: &[&str]) -> Result<String> {
-        let usual = ["-n", NAMESPACE, "exec", CENTRAL, "--", "ovn-nbctl", "--timeout=30", "--no-leader-only"];
-        self.kubectl(&[&usual[..], &["--db=unix:/run/ovn/ovnnb_db.sock"], args].concat())
     }
 
     /// Helm as the administrator, for the namespace of the release.

@@ -1,20 +1,10 @@
 //! A cluster: brought up in order, taken down completely.
 
-pub mod access;
-mod addresses;
-pub mod admission;
-mod agent;
-mod central;
-pub mod config;
-mod field;
 pub(crate) mod installed;
-pub(crate) mod kubernetes;
 pub mod leftovers;
 mod logs;
 mod node;
 pub mod node_state;
-pub mod objects;
-mod pki;
 mod reboot;
 mod shape;
 mod underlay;
@@ -23,32 +13,22 @@ mod verify;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use k8s_openapi::api::core::v1::NodeCondition;
-use nix::sched::{CloneFlags, setns};
 
+use crate::bed::{central, kubernetes, pki};
+use crate::config::{Config, Install, Runtime};
 use crate::exec;
-use crate::host::HostHandle;
-use crate::nodes::{self, NodeRuntime, real};
+use crate::nodes::real;
 use crate::ui::{Progress, say};
-use config::{Config, Install, Runtime};
 
-pub use access::Actor;
-pub use agent::Agent;
-pub use central::ENVIRONMENT;
-pub use central::controller_arguments;
+pub use crate::bed::{Actor, Agent, Bed, ENVIRONMENT, access, admission, controller_arguments, objects};
+pub use crate::config;
 pub use node::{agent_arguments, start_agent_in, start_agent_with, start_switch};
 pub use shape::Shape;
-
-/// A running cluster.
-#[derive(Debug)]
-pub struct Bed {
-    config: Config,
-}
 
 impl Bed {
     /// Brings a cluster up. If that fails, what was started is taken down again.
@@ -88,11 +68,6 @@ impl Bed {
         }
     }
 
-    /// A cluster that was brought up before.
-    pub fn open(name: &str) -> Result<Self> {
-        Ok(Self { config: Config::load(name)? })
-    }
-
     /// What there is of a cluster, to take it down: also one whose `up` was killed before it could describe it.
     pub fn rest(name: &str) -> Result<Option<Self>> {
         let config = match Config::load(name) {
@@ -105,24 +80,6 @@ impl Bed {
             || !leftovers::processes(&config.dir)?.is_empty()
             || !real::leftovers(&config).is_empty();
         Ok(there.then_some(Self { config }))
-    }
-
-    /// Its description.
-    #[must_use]
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// One host.
-    #[must_use]
-    pub fn host(&self, name: &str) -> HostHandle<'_> {
-        HostHandle::new(&self.config, name)
-    }
-
-    /// The kubelet and container runtime of this cluster, or their stand-in.
-    #[must_use]
-    pub fn runtime(&self) -> &dyn NodeRuntime {
-        nodes::runtime(&self.config)
     }
 
     fn start(&self, progress: &Progress) -> Result<()> {
@@ -224,58 +181,6 @@ impl Bed {
             format!("{process} says: {}", logs::end(&log))
         });
         said.join("; ")
-    }
-
-    /// Runs kubectl as the administrator and returns what it printed.
-    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
-        exec::output(self.kubectl_command()?.args(args))
-    }
-
-    /// Runs kubectl as an identity that the administrator impersonates.
-    pub fn kubectl_as(&self, actor: &Actor, args: &[&str]) -> Result<String> {
-        exec::output(self.kubectl_command()?.args(actor.flags()).args(args))
-    }
-
-    /// kubectl as the administrator, to be given arguments.
-    pub fn kubectl_command(&self) -> Result<Command> {
-        let mut command = self.host("central").network_command(self.config.kubernetes("kubectl"))?;
-        command.arg("--kubeconfig").arg(self.config.kubeconfig("admin"));
-        // Most end before there is anything to collect; one that watches goes on.
-        command.env("GOGC", "off").env("GOMEMLIMIT", "256MiB");
-        Ok(command)
-    }
-
-    /// Runs `ovn-nbctl` on the cluster's northbound database.
-    pub fn nbctl(&self, args: &[&str]) -> Result<String> {
-        if self.config.install == Install::Chart {
-            return self.nbctl_of_pod(args);
-        }
-        let mut command = self.host("central").command(self.config.ovs("ovn-nbctl"))?;
-        let timeout = format!("--timeout={}", 30 * exec::patience());
-        command.args([&timeout, "--no-leader-only", "--db=unix:/run/ovn/ovnnb_db.sock"]);
-        exec::output(command.args(args))
-    }
-
-    /// Runs a program of Open vSwitch on a node, such as `ovs-ofctl`, and returns what it printed.
-    pub fn ovs(&self, node: &str, program: &str, args: &[&str]) -> Result<String> {
-        exec::output(self.host(node).command(self.config.ovs(program))?.args(args))
-    }
-
-    /// Asks or changes the Open_vSwitch database of a node by `ovs-vsctl`.
-    pub fn vsctl(&self, node: &str, args: &[&str]) -> Result<String> {
-        let timeout = format!("--timeout={}", 10 * exec::patience());
-        let usual = [timeout.as_str(), "--db=unix:/run/openvswitch/db.sock"];
-        self.ovs(node, "ovs-vsctl", &[&usual, args].concat())
-    }
-
-    /// Moves the calling thread, and those that it starts later, into the network of a host. Do this before an
-    /// asynchronous runtime is made, to talk to the API server.
-    pub fn enter_network(&self, host: &str) -> Result<()> {
-        let pid = self.host(host).init()?.pid;
-        let namespace =
-            File::open(format!("/proc/{pid}/ns/net")).with_context(|| format!("network of {host}"))?;
-        setns(&namespace, CloneFlags::CLONE_NEWNET)
-            .with_context(|| format!("cannot enter the network of {host}"))
     }
 
     /// Ends everything and removes every file. Works on what is left of a cluster that never came up completely.

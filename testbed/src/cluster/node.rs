@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::Bed;
-use super::central::ENVIRONMENT;
+use super::ENVIRONMENT;
 use super::config::{
     AGENT_PORT, CENTRAL_IP, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6,
     POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 
+use super::mounts::bind_path;
 use super::{machine, supervisor};
 use crate::exec;
 use crate::host::identity::Identity;
@@ -96,13 +97,6 @@ fn empty(directory: &Path) -> Result<()> {
 /// Makes an open directory appear at `target` too, with what is mounted below it.
 fn bind(directory: &File, target: &Path) -> Result<()> {
     bind_path(&PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())), target)
-}
-
-/// As [`bind`], for a file or directory by its path.
-pub(super) fn bind_path(source: &Path, target: &Path) -> Result<()> {
-    let none: Option<&str> = None;
-    mount(Some(source), target, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
-        .with_context(|| format!("bind to {}", target.display()))
 }
 
 /// What a network namespace inherits from the machine differs between machines: set it.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 
-use super::init::bind_path;
+use super::mounts::bind_path;
 
 /// Directories that hold upper directories of overlays, or are measured as file systems: an overlay cannot do either.
 const DATA: &[&str] =

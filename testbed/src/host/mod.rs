@@ -3,6 +3,7 @@
 pub mod identity;
 pub mod init;
 pub mod machine;
+mod mounts;
 pub mod relay;
 pub mod supervisor;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cluster::config::{Config, Runtime, node_index};
+use crate::config::{Config, Runtime, node_index};
 use crate::exec;
 use identity::Identity;
 use supervisor::{Process, Reply, Request, Spec};

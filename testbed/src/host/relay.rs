@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use crate::cluster::config::is_underlay;
+use crate::config::is_underlay;
 
 /// `testbed relay`.
 #[derive(Clone, Debug, clap::Args)]

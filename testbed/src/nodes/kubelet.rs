@@ -19,8 +19,8 @@ use super::cni::{CONF_DIR, Network};
 use super::record::{DIRECTORY, PodRecord};
 use super::sandbox::{self, Wanted};
 use super::status;
-use crate::cluster::access;
-use crate::cluster::config::{node_index, node_ip, underlay_ip6};
+use crate::bed::access;
+use crate::config::{node_index, node_ip, underlay_ip6};
 
 /// Pods started at the same time.
 const PARALLEL: usize = 30;

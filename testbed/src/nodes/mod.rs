@@ -13,8 +13,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::cluster::Bed;
-use crate::cluster::config::{Config, Runtime};
+use crate::bed::Bed;
+use crate::config::{Config, Runtime};
 use record::PodRecord;
 
 /// Plays, or is, the scheduler, the kubelet and the container runtime. What is above it is the same for all.
@@ -56,6 +56,14 @@ pub fn runtime(config: &Config) -> &'static dyn NodeRuntime {
     match config.runtime {
         Runtime::Netns => &Light,
         Runtime::Containerd => &real::Real,
+    }
+}
+
+impl Bed {
+    /// The kubelet and container runtime of this cluster, or their stand-in.
+    #[must_use]
+    pub fn runtime(&self) -> &dyn NodeRuntime {
+        runtime(&self.config)
     }
 }
 

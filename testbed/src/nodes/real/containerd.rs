@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::store;
-use crate::cluster::Bed;
-use crate::cluster::config::Config;
+use super::wanted;
+use crate::bed::Bed;
+use crate::config::Config;
 use crate::exec;
 
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -54,7 +54,7 @@ fn launch(bed: &Bed, node: &str, name: &str, socket: &str, settings: &str) -> Re
 
 /// The settings of a node's containerd.
 fn settings(config: &Config) -> Result<String> {
-    let pause = store::image(config, "pause")?;
+    let pause = wanted::image(config, "pause")?;
     Ok(format!(
         r#"version = 3
 root = "/var/lib/containerd"

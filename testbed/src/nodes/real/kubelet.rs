@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::{cgroups, containerd};
-use crate::cluster::Bed;
-use crate::cluster::config::{Config, DNS_SERVICE_IP, node_index, node_ip, underlay_ip6};
+use crate::bed::Bed;
+use crate::config::{Config, DNS_SERVICE_IP, node_index, node_ip, underlay_ip6};
 
 /// Starts it.
 pub(super) fn start(bed: &Bed, node: &str) -> Result<()> {

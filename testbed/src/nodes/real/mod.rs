@@ -8,6 +8,7 @@ mod sandbox;
 mod skew;
 mod store;
 pub mod sysctl;
+mod wanted;
 
 use std::path::Path;
 use std::process::Command;
@@ -16,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::{NodeRuntime, PodName};
-use crate::cluster::config::{Config, DNS_SERVICE_IP, Multus};
-use crate::cluster::{Bed, kubernetes};
+use crate::bed::{Bed, kubernetes};
+use crate::config::{Config, DNS_SERVICE_IP, Multus};
 use crate::exec;
 
 /// Cluster DNS, with a place for its address.
@@ -100,13 +101,13 @@ impl NodeRuntime for Real {
     }
 
     fn image(&self, config: &Config) -> Result<String> {
-        store::image(config, "e2e-test-images/agnhost")
+        wanted::image(config, "e2e-test-images/agnhost")
     }
 }
 
 /// The reference of an image that the upstream suite wants, by the end of its path.
 pub fn image(config: &Config, path: &str) -> Result<String> {
-    store::image(config, path)
+    wanted::image(config, path)
 }
 
 /// What real nodes have changed outside of namespaces, put back; nothing is done twice.

@@ -10,15 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::cluster::Bed;
-use crate::cluster::config::{Config, Multus, node_index, node_ip, node_name};
+use crate::bed::Bed;
+use crate::bed::pki::MULTUS;
+use crate::config::{Config, Multus, node_index, node_ip, node_name};
 use crate::exec;
 use crate::nodes::cni::{BIN_DIR, CONF_DIR};
 
-/// The kind of definitions and the rights of Multus.
-pub(crate) const MANIFEST: &str = include_str!("../../../manifests/multus.yaml");
-/// The user of its executables.
-pub(crate) const USER: &str = "multus";
 /// Its executable and those of other networks, as `cargo xtask setup` makes them.
 const PROGRAMS: &[&str] =
     &["multus", "passthru", "bridge", "macvlan", "ptp", "host-local", "static", "tuning"];
@@ -107,7 +104,7 @@ fn first(config: &Config, default: &str) -> Value {
         "cniVersion": "1.0.0",
         "name": "multus-cni-network",
         "type": "multus",
-        "kubeconfig": config.kubeconfig(USER),
+        "kubeconfig": config.kubeconfig(MULTUS),
         "clusterNetwork": Path::new(CONF_DIR).join(default),
         "confDir": CONF_DIR,
         "binDir": BIN_DIR,

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::containerd;
-use crate::cluster::Bed;
+use crate::bed::Bed;
 use crate::exec;
 use crate::nodes::PodName;
 

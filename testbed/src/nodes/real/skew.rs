@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cluster::config::Config;
+use crate::config::Config;
 use crate::exec;
 
 /// By how many minor versions a kubelet may be older than the API server; newer it may not be (Kubernetes, "Version

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::containerd;
-use crate::cluster::Bed;
-use crate::cluster::config::Config;
+use crate::bed::Bed;
+use crate::config::Config;
 use crate::exec;
 use crate::host::machine;
 use crate::images;
@@ -24,17 +24,6 @@ pub(super) fn check(config: &Config) -> Result<()> {
         Some(path) => bail!("{} is missing; run `cargo xtask setup`", path.display()),
         None => Ok(()),
     }
-}
-
-/// The reference of an image that the upstream suite wants: the last of those whose path ends so, the newest.
-pub(super) fn image(config: &Config, path: &str) -> Result<String> {
-    let list = config.images().join("wanted.txt");
-    let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
-    let middle = format!("/{path}:");
-    text.lines()
-        .rfind(|line| line.contains(&middle))
-        .map(str::to_owned)
-        .with_context(|| format!("{} names no image {path}", list.display()))
 }
 
 /// Gives a node the images, before its containerd starts. A node that has some already keeps them.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::config::{API_PORT, CENTRAL_IP, Config, Runtime, SERVICE_CIDR, SERVICE_CIDR_6};
 use super::{Bed, central};
+use crate::config::{API_PORT, CENTRAL_IP, Config, Runtime, SERVICE_CIDR, SERVICE_CIDR_6};
 use crate::exec;
 
 /// Controllers of Kubernetes that a cluster of networks needs; the rest would only cost time.
@@ -24,7 +24,7 @@ const CONTROLLERS: &str = "endpointslice-controller,endpoints-controller,namespa
 const COLLECT_RARELY: [(&str, &str); 2] = [("GOGC", "800"), ("GOMEMLIMIT", "3GiB")];
 
 /// etcd, the API server and the controller manager; returns when the API server is ready.
-pub(super) fn start(bed: &Bed) -> Result<()> {
+pub(crate) fn start(bed: &Bed) -> Result<()> {
     let config = bed.config();
     let central = bed.host("central");
     let etcd = text(config.kubernetes("etcd"));

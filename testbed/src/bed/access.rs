@@ -15,8 +15,8 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use tokio::runtime;
 
 use super::Bed;
-use super::config::Config;
 use super::pki;
+use crate::config::Config;
 
 /// Namespace of the service accounts.
 const NAMESPACE: &str = "kube-system";
@@ -139,7 +139,7 @@ impl Bed {
 }
 
 /// Kubeconfigs of the controller and of every agent.
-pub(super) fn issue(bed: &Bed) -> Result<()> {
+pub(crate) fn issue(bed: &Bed) -> Result<()> {
     let config = bed.config();
     bed.api(async || {
         let client = bed.client(None).await?;

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::config::{
+use super::{Bed, access, admission};
+use crate::config::{
     CENTRAL_IP, CONTROLLER_PORT, Config, Install, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET,
     MASQUERADE_SUBNET_6, NB_PORT, NETWORK_API_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip,
     node_name,
 };
-use super::{Bed, access, admission};
 use crate::exec;
-use crate::nodes::real::multus;
+
+/// The kind of definitions and the rights of Multus.
+const MULTUS: &str = include_str!("../../manifests/multus.yaml");
 
 /// The northbound and southbound database and the daemon between them.
-pub(super) fn start_ovn(bed: &Bed) -> Result<()> {
+pub(crate) fn start_ovn(bed: &Bed) -> Result<()> {
     let config = bed.config();
     let central = bed.host("central");
     for (kind, name, table, port) in
@@ -80,7 +82,7 @@ pub const ENVIRONMENT: &[(&str, &str)] = &[
 
 /// The rights of controller and agents, and what only they may write. Policies take their time to come into force, so this
 /// is done as soon as the API server answers.
-pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
+pub(crate) fn grant_rights(bed: &Bed) -> Result<()> {
     if bed.config().install == Install::Chart {
         return Ok(());
     }
@@ -97,13 +99,13 @@ pub(super) fn grant_rights(bed: &Bed) -> Result<()> {
         objects.push(admission::MANIFEST);
     }
     if bed.config().multus.is_some() {
-        objects.push(multus::MANIFEST);
+        objects.push(MULTUS);
     }
     bed.apply(&objects.join("\n---\n")).map(drop)
 }
 
 /// Node objects in order, so that their ranges are known, and the tokens of controller and agents.
-pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
+pub(crate) fn prepare_cluster(bed: &Bed) -> Result<()> {
     let objects: Vec<String> = (1..=bed.config().nodes)
         .map(|i| {
             let name = node_name(i);
@@ -132,7 +134,7 @@ pub(super) fn prepare_cluster(bed: &Bed) -> Result<()> {
 }
 
 /// Our controller.
-pub(super) fn start_controller(bed: &Bed) -> Result<()> {
+pub(crate) fn start_controller(bed: &Bed) -> Result<()> {
     let config = bed.config();
     let argv: Vec<String> = [config.program("slipstream-controller").display().to_string(), "run".into()]
         .into_iter()

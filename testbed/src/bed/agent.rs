@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Bed;
-use super::config::AGENT_PORT;
+use crate::config::AGENT_PORT;
 use crate::exec;
 use crate::metrics::Metrics;
 

@@ -18,7 +18,7 @@ enum Step {
 ///
 /// # Errors
 /// The template has something else than the above.
-pub(super) fn field(object: &Value, template: &str) -> Result<String> {
+pub(crate) fn field(object: &Value, template: &str) -> Result<String> {
     let mut text = String::new();
     // `.a},{.b` is the path `.a`, a comma, and the path `.b`.
     for (at, part) in template.split('}').enumerate() {

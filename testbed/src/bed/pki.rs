@@ -12,11 +12,12 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-use crate::nodes::real::multus;
-
-use super::config::{
+use crate::config::{
     API_PORT, API_SERVICE_IP, API_SERVICE_IP_6, CENTRAL_IP, Config, Runtime, node_ip, node_name, underlay_ip6,
 };
+
+/// The user of Multus, and the name of its kubeconfig.
+pub(crate) const MULTUS: &str = "multus";
 
 /// A user of the API server: file name, user name, groups.
 struct User {
@@ -26,7 +27,7 @@ struct User {
 }
 
 /// Writes everything.
-pub(super) fn write(config: &Config) -> Result<()> {
+pub(crate) fn write(config: &Config) -> Result<()> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, format!("slipstream test bed {}", config.name));
@@ -104,7 +105,7 @@ fn users(config: &Config) -> Vec<User> {
         user("kube-controller-manager", "system:kube-controller-manager", manager),
     ];
     if config.multus.is_some() {
-        users.push(user(multus::USER, multus::USER, &[]));
+        users.push(user(MULTUS, MULTUS, &[]));
     }
     if config.runtime == Runtime::Containerd {
         users.push(user("kube-scheduler", "system:kube-scheduler", &[]));
@@ -135,7 +136,7 @@ fn issue(
 }
 
 /// Writes the token of a user, and a kubeconfig that names its file.
-pub(super) fn put_token(config: &Config, user: &str, token: &str) -> Result<()> {
+pub(crate) fn put_token(config: &Config, user: &str, token: &str) -> Result<()> {
     let file = config.pki(&format!("{user}.token"));
     // A process that reads it meanwhile must not see half of it.
     let new = file.with_extension("new");
