@@ -144,6 +144,10 @@ fn a_change_is_a_patch_of_what_may_change() {
     );
     fake.run(&["update", "shop/blue", "--exclude", "none"]).unwrap();
     assert!(fake.log().contains(r#"{"spec":{"excludedRanges":null}}"#), "{}", fake.log());
+    fake.run(&["update", "shop/blue", "--peer", "other/red"]).unwrap();
+    assert!(fake.log().contains(r#"{"spec":{"peers":["other/red"]}}"#), "{}", fake.log());
+    fake.run(&["update", "shop/blue", "--peer", "none"]).unwrap();
+    assert!(fake.log().contains(r#"{"spec":{"peers":null}}"#), "{}", fake.log());
     fake.run(&["update", "shop/blue", "--persistent", "true"]).unwrap();
     assert!(fake.log().contains(r#"{"spec":{"ipam":{"lifecycle":"Persistent"}}}"#), "{}", fake.log());
     fake.run(&["update", "shop/blue", "--persistent", "false"]).unwrap();
@@ -151,7 +155,7 @@ fn a_change_is_a_patch_of_what_may_change() {
     assert!(
         fake.run(&["update", "shop/blue"])
             .unwrap_err()
-            .contains("--mtu, --exclude or --persistent is needed")
+            .contains("--mtu, --exclude, --peer or --persistent is needed")
     );
 }
 
