@@ -6,7 +6,7 @@ mod common;
 mod northd;
 
 use api::MacAddr;
-use common::{Controller, Server, config, lists, network, networks, node, nodes, pod, pods};
+use common::{Controller, Server, config, lists_with_networks, network, networks, node, nodes, pod, pods};
 use controller::engine::Input;
 use controller::state::Watched;
 use northd::Northd;
@@ -42,10 +42,11 @@ fn asking(name: &str, node: &str) -> Value {
 }
 
 fn all_lists(network_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
-    let mut inputs = lists(vec![with_physical("n1", 1, &["dc"]), with_physical("n2", 2, &[])], pod_list);
-    inputs.retain(|input| !matches!(input, Input::Networks(_)));
-    inputs.push(networks(Watched::Reset(network_list)));
-    inputs
+    lists_with_networks(
+        network_list,
+        vec![with_physical("n1", 1, &["dc"]), with_physical("n2", 2, &[])],
+        pod_list,
+    )
 }
 
 /// The columns of the port to the physical network.
@@ -122,13 +123,7 @@ async fn what_somebody_else_changes_is_put_right() {
     ] {
         server.nbctl(args);
         assert_ne!(port(&server), TAGGED, "{args:?} does nothing");
-        for _ in 0..500 {
-            controller.engine.settle().await.unwrap();
-            if port(&server) == TAGGED {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        controller.settle_until(|| port(&server) == TAGGED).await;
         assert_eq!(port(&server), TAGGED, "after {args:?}");
         assert!(server.nbctl(&["lsp-list", "x.blue"]).contains(PORT), "after {args:?}");
     }

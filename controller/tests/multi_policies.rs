@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
 
-use common::{Controller, Server, lists, network, networks, node, pod};
+use common::{Controller, Server, lists_with_networks, network, node, pod};
 use controller::engine::Input;
 use controller::index::policy::SeenMultiPolicy;
 use controller::state::Watched;
@@ -41,11 +41,10 @@ fn pods() -> Vec<Value> {
 }
 
 fn all_lists(policies: Vec<SeenMultiPolicy>) -> Vec<Input> {
-    let mut inputs = lists(vec![node("n1", 1), node("n2", 2)], pods());
-    inputs.retain(|input| !matches!(input, Input::Networks(_) | Input::MultiPolicies(_)));
     let spec = |number: u8| json!({"subnets": [format!("172.16.{number}.0/24")]});
     let all = (0..NETWORKS).map(|number| network("x", &format!("net-{number}"), number, spec(number)));
-    inputs.push(networks(Watched::Reset(all.collect())));
+    let mut inputs = lists_with_networks(all.collect(), vec![node("n1", 1), node("n2", 2)], pods());
+    inputs.retain(|input| !matches!(input, Input::MultiPolicies(_)));
     inputs.push(Input::MultiPolicies(Watched::Reset(policies)));
     inputs
 }
@@ -56,15 +55,11 @@ async fn started(server: &Server, policies: Vec<SeenMultiPolicy>) -> Controller 
 
 /// All that policies are made of, without what differs from one run to the next.
 fn dump(server: &Server) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (table, columns) in [
+    let mut lines = server.rows(&[
         ("ACL", "action,direction,match,priority,tier,options,external_ids"),
         ("Address_Set", "name,addresses,external_ids"),
         ("Port_Group", "name,external_ids"),
-    ] {
-        let list = ["--format=csv", "--no-headings", &format!("--columns={columns}"), "list", table];
-        lines.extend(server.nbctl(&list).lines().map(|line| format!("{table} {line}")));
-    }
+    ]);
     // Ports and ACLs of a group by their number.
     let groups =
         server.nbctl(&["--format=csv", "--no-headings", "--columns=name,ports,acls", "list", "Port_Group"]);
@@ -130,13 +125,7 @@ async fn what_somebody_else_changes_is_put_right() {
     ] {
         server.nbctl(args);
         assert_ne!(dump(&server), before, "{args:?} does nothing");
-        for _ in 0..500 {
-            controller.engine.settle().await.unwrap();
-            if dump(&server) == before {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        controller.settle_until(|| dump(&server) == before).await;
         assert_eq!(dump(&server), before, "{args:?}");
     }
     assert_eq!(controller.engine.verify().await.unwrap(), 0);

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
 
-use common::{Controller, Server, lists, network, networks, node, nodes, pod, pods};
+use common::{Controller, Server, lists_with_networks, network, networks, node, nodes, pod, pods};
 use controller::engine::Input;
 use controller::state::Watched;
 use serde_json::{Value, json};
@@ -36,29 +36,19 @@ fn two_pods() -> Vec<Value> {
 }
 
 fn all_lists(network_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
-    let mut inputs = lists(vec![node("n1", 1), node("n2", 2)], pod_list);
-    inputs.retain(|input| !matches!(input, Input::Networks(_)));
-    inputs.push(networks(Watched::Reset(network_list)));
-    inputs
+    lists_with_networks(network_list, vec![node("n1", 1), node("n2", 2)], pod_list)
 }
 
 /// The whole database, without what differs from one run to the next.
 fn dump(server: &Server) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (table, columns) in [
+    server.rows(&[
         ("Logical_Switch", "name,other_config,external_ids"),
         ("Logical_Switch_Port", "name,type,addresses,port_security,options,external_ids"),
         ("Logical_Router_Port", "name,mac,networks,options,external_ids"),
         ("Logical_Router_Static_Route", "ip_prefix,nexthop,policy,route_table,external_ids"),
         ("Logical_Router_Policy", "priority,match,action,nexthops,external_ids"),
         ("NAT", "type,external_ip,logical_ip,options,external_ids"),
-    ] {
-        let text =
-            server.nbctl(&["--format=csv", "--no-headings", &format!("--columns={columns}"), "list", table]);
-        lines.extend(text.lines().map(|line| format!("{table} {line}")));
-    }
-    lines.sort();
-    lines
+    ])
 }
 
 /// The gateway routers to which policies send what is for the outside, in order.
@@ -219,13 +209,7 @@ async fn what_somebody_else_changes_in_a_network_is_put_right() {
     ] {
         server.nbctl(args);
         assert_ne!(dump(&server), before, "{args:?} does nothing");
-        for _ in 0..500 {
-            controller.engine.settle().await.unwrap();
-            if dump(&server) == before {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        controller.settle_until(|| dump(&server) == before).await;
         assert_eq!(dump(&server), before, "after {args:?}");
     }
 }

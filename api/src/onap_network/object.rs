@@ -13,7 +13,7 @@ use crate::virtual_network::{SpecError, VirtualNetworkSpec, legacy};
 pub struct OnapNetwork {
     /// Namespace, name and so on.
     pub metadata: ObjectMeta,
-    /// See [`OnapNetwork::read`].
+    /// The spec as it was written; [`OnapNetwork::read`] reads it.
     #[serde(default)]
     pub spec: Value,
 }
@@ -22,13 +22,13 @@ impl OnapNetwork {
     /// The virtual network that it describes.
     ///
     /// # Errors
-    /// `spec.config` is missing, no text, or not the JSON that it should be.
+    /// `spec.config` is missing, not a string, or not the JSON that it should be.
     pub fn read(&self) -> Result<VirtualNetworkSpec, SpecError> {
         let name = self.metadata.name.as_deref().unwrap_or_default();
         match self.spec.get("config") {
             Some(Value::String(config)) => legacy::convert(name, config),
-            Some(_) => Err(legacy::no_config("is no text; a text with JSON in it is needed")),
-            None => Err(legacy::no_config("is missing; a text with JSON in it is needed")),
+            Some(_) => Err(legacy::no_config("is not a string; must be a string with JSON in it")),
+            None => Err(legacy::no_config("is missing; must be a string with JSON in it")),
         }
     }
 }
@@ -54,7 +54,7 @@ mod tests {
         for (spec, word) in [
             (json!({}), "missing"),
             (json!(null), "missing"),
-            (json!({"config": {"subnet": "172.16.24.0/24"}}), "no text"),
+            (json!({"config": {"subnet": "172.16.24.0/24"}}), "not a string"),
             (json!({"config": "{}"}), "subnet"),
         ] {
             let error = read(spec).unwrap_err();

@@ -64,6 +64,18 @@ impl Server {
     pub(crate) fn nbctl(&self, args: &[&str]) -> String {
         output(command("ovn-nbctl").arg(format!("--db={}", self.remote())).args(args)).trim().to_owned()
     }
+
+    /// These columns of all rows of these tables, without the order of rows.
+    pub(crate) fn rows(&self, tables: &[(&str, &str)]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (table, columns) in tables {
+            let columns = format!("--columns={columns}");
+            let text = self.nbctl(&["--format=csv", "--no-headings", &columns, "list", table]);
+            lines.extend(text.lines().map(|line| format!("{table} {line}")));
+        }
+        lines.sort();
+        lines
+    }
 }
 
 /// An engine and its outputs.
@@ -89,6 +101,17 @@ impl Controller {
         controller.wait_for_lock().await;
         controller.feed(inputs).await;
         controller
+    }
+
+    /// Works until `is_right` holds, for five seconds at most.
+    pub(crate) async fn settle_until(&mut self, is_right: impl Fn() -> bool) {
+        for _ in 0..500 {
+            self.engine.settle().await.unwrap();
+            if is_right() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
     }
 
     pub(crate) async fn wait_for_lock(&mut self) {
@@ -217,6 +240,18 @@ pub(crate) fn lists(node_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
         Input::MultiPolicies(Watched::Reset(vec![])),
         Input::Policies(Watched::Reset(vec![])),
     ]
+}
+
+/// The same with virtual networks.
+pub(crate) fn lists_with_networks(
+    network_list: Vec<Value>,
+    node_list: Vec<Value>,
+    pod_list: Vec<Value>,
+) -> Vec<Input> {
+    let mut inputs = lists(node_list, pod_list);
+    inputs.retain(|input| !matches!(input, Input::Networks(_)));
+    inputs.push(networks(Watched::Reset(network_list)));
+    inputs
 }
 
 /// The configuration of the reference cluster.

@@ -1,5 +1,6 @@
 //! What only one network may have: the name of its switch, and, where it is routed, its ranges. Isolated networks may have the same
-//! ranges as one another, and so may networks on different VLANs; on one VLAN each address is one network's to give. A network is compared only with those that have a range in common with it, whatever their number.
+//! ranges as one another, and so may networks on different VLANs; on one VLAN each address is one network's to give. A network is
+//! compared only with those that have a range in common with it, whatever their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -26,27 +26,29 @@ impl PhysicalNetworks {
         self.nodes.contains_key(physical_network)
     }
 
-    /// A node has these now. Returns those that it did not have or has no more.
-    fn set(&mut self, node: &str, names: BTreeSet<String>) -> BTreeSet<String> {
-        let old = self.by_node.get(node).cloned().unwrap_or_default();
+    /// A node has these now. Returns those that it did not have or has no more, and whether any of them is of its first node, or has none left.
+    fn set(&mut self, node: &str, names: BTreeSet<String>) -> (BTreeSet<String>, bool) {
+        let old = self.by_node.remove(node).unwrap_or_default();
+        let mut is_first_or_last = false;
         for name in names.difference(&old) {
-            *self.nodes.entry(name.clone()).or_default() += 1;
+            let count = self.nodes.entry(name.clone()).or_default();
+            *count += 1;
+            is_first_or_last |= *count == 1;
         }
         for name in old.difference(&names) {
             if let Some(count) = self.nodes.get_mut(name) {
                 *count -= 1;
                 if *count == 0 {
                     self.nodes.remove(name);
+                    is_first_or_last = true;
                 }
             }
         }
         let changed = old.symmetric_difference(&names).cloned().collect();
-        if names.is_empty() {
-            self.by_node.remove(node);
-        } else {
+        if !names.is_empty() {
             self.by_node.insert(node.to_owned(), names);
         }
-        changed
+        (changed, is_first_or_last)
     }
 
     /// Why no pod of a node can be on a network; `Ok` if one can.
@@ -74,13 +76,11 @@ impl State {
         names: BTreeSet<String>,
         effects: &mut Effects,
     ) {
-        let before: Vec<String> = self.physical_networks.nodes.keys().cloned().collect();
-        let changed = self.physical_networks.set(node, names);
+        // Only the first node of a physical network and the last one change what is said of networks.
+        let (changed, is_told) = self.physical_networks.set(node, names);
         if changed.is_empty() {
             return;
         }
-        // Only the first node of a physical network and the last one change what is said of networks.
-        let is_told = !before.iter().eq(self.physical_networks.nodes.keys());
         let ready = self.index.networks.ready.values();
         let on_them = ready.filter(|network| {
             network.localnet.as_ref().is_some_and(|localnet| changed.contains(&localnet.physical_network))
