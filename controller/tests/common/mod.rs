@@ -65,7 +65,7 @@ impl Server {
         output(command("ovn-nbctl").arg(format!("--db={}", self.remote())).args(args)).trim().to_owned()
     }
 
-    /// These columns of all rows of these tables, without the order of rows.
+    /// Columns of all rows of tables, by table and columns, without the order of rows.
     pub(crate) fn rows(&self, tables: &[(&str, &str)]) -> Vec<String> {
         let mut lines = Vec::new();
         for (table, columns) in tables {
@@ -242,7 +242,7 @@ pub(crate) fn lists(node_list: Vec<Value>, pod_list: Vec<Value>) -> Vec<Input> {
     ]
 }
 
-/// The same with virtual networks.
+/// The first lists: these virtual networks, nodes and pods, nothing of the other kinds.
 pub(crate) fn lists_with_networks(
     network_list: Vec<Value>,
     node_list: Vec<Value>,
