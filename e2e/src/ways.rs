@@ -11,7 +11,6 @@ use crate::demo::echoes::PORT;
 use crate::demo::ways::{Scene, Way, carried};
 use crate::harness::Checks;
 use testbed::cluster::Bed;
-use testbed::cluster::config::OvsDatapath;
 
 /// Round trips of a connection.
 const COUNT: u64 = 1000;
@@ -107,13 +106,10 @@ fn carries(bed: &Bed, scene: &Scene<'_>, way: &Way, udp: bool, since: &mut Insta
         seen.answers, seen.lost, way.nodes
     );
     ensure!(seen.answers > 100, "{text}");
-    // In interposed mode nothing ties packets of UDP of which OVS translates both ends: see docs/services.md.
-    let first_is_slow = udp && way.both_ends && bed.config().ovs_datapath == OvsDatapath::Netdev;
-    let mut must = carried.iter().skip(first_is_slow.into());
     // Both directions; only the first packets and the refreshes go through OVS.
-    ensure!(must.all(|packets| *packets > seen.answers * 3 / 2), "{text}");
+    ensure!(carried.iter().all(|packets| *packets > seen.answers * 3 / 2), "{text}");
     // Entries of TCP go with their connection.
-    if way.port != PORT && udp && !first_is_slow {
+    if way.port != PORT && udp {
         shown(bed, way, seen.answers).with_context(|| text.clone())?;
     }
     Ok(text)

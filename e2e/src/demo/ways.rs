@@ -34,8 +34,6 @@ pub struct Way {
     pub port: u16,
     /// Nodes through whose OVS it goes, with both directions.
     pub nodes: &'static [&'static str],
-    /// OVS translates both ends of it.
-    pub both_ends: bool,
 }
 
 /// The echoes and services that the ways lead to.
@@ -98,8 +96,7 @@ impl Scene<'_> {
             let (n1, n2) = (underlay(node_ip(1)), underlay(node_ip(2)));
             let near = address("web-1", six)?;
             let far = address("web-2", six)?;
-            let way = |what, from, to, port, nodes| Way { what, from, to, port, nodes, both_ends: false };
-            let both = |way: Way| Way { both_ends: true, ..way };
+            let way = |what, from, to, port, nodes| Way { what, from, to, port, nodes };
             ways.extend([
                 way("pod -> pod, same node", from_pod(), near, PORT, &["n1"][..]),
                 way("pod -> pod, other node", from_pod(), far, PORT, &["n1", "n2"]),
@@ -107,22 +104,16 @@ impl Scene<'_> {
                 way("pod -> ClusterIP, other node", from_pod(), cluster_ip(1)?, SERVICE_PORT, &["n1", "n2"]),
                 way("pod -> outside", from_pod(), outside, PORT, &["n1"]),
                 way("pod -> other node", from_pod(), n2, PORT, &["n1", "n2"]),
-                both(way("outside -> NodePort, own pod", on("ext"), n1, NODE_PORTS[0], &["n1"])),
-                both(way("outside -> NodePort, other's pod", on("ext"), n1, NODE_PORTS[1], &["n1", "n2"])),
+                way("outside -> NodePort, own pod", on("ext"), n1, NODE_PORTS[0], &["n1"]),
+                way("outside -> NodePort, other's pod", on("ext"), n1, NODE_PORTS[1], &["n1", "n2"]),
                 way("outside -> NodePort, policy Local", on("ext"), n1, NODE_PORTS[2], &["n1"]),
                 way("outside -> node", on("ext"), n1, PORT, &["n1"]),
                 way("node -> outside", on("n1"), outside, PORT, &["n1"]),
                 way("node -> node", on("n1"), n2, PORT, &["n1", "n2"]),
                 way("node -> pod, own", on("n1"), near, PORT, &["n1"]),
                 way("node -> pod, other node", on("n1"), far, PORT, &["n1", "n2"]),
-                both(way("node -> ClusterIP, own pod", on("n1"), cluster_ip(0)?, SERVICE_PORT, &["n1"])),
-                both(way(
-                    "node -> ClusterIP, other's pod",
-                    on("n1"),
-                    cluster_ip(1)?,
-                    SERVICE_PORT,
-                    &["n1", "n2"],
-                )),
+                way("node -> ClusterIP, own pod", on("n1"), cluster_ip(0)?, SERVICE_PORT, &["n1"]),
+                way("node -> ClusterIP, other's pod", on("n1"), cluster_ip(1)?, SERVICE_PORT, &["n1", "n2"]),
             ]);
         }
         let names = services.into_iter().map(|(name, _)| name).collect();

@@ -84,7 +84,7 @@ fn said(outcome: &Outcome) -> String {
 
 impl Answered<'_> {
     /// Why the caches did not carry the last connection as they must, on any of its nodes.
-    pub(super) fn wrong_speed(&self, udp: bool, interposed: bool, caches: &Caches) -> Option<String> {
+    pub(super) fn wrong_speed(&self, udp: bool, caches: &Caches) -> Option<String> {
         let legs = &self.way.legs;
         let mut port = None;
         for (number, leg) in legs.iter().enumerate() {
@@ -95,20 +95,16 @@ impl Answered<'_> {
             let flows = caches.get(&leg.node).map(Vec::as_slice).unwrap_or_default();
             let carried = Carried::find(leg, udp, before, after, flows);
             let place = format!("{} {:?} to {:?}", leg.node.name(), leg.from, leg.to);
-            match leg.slow(udp, interposed) {
-                None if carried.there < CARRIED || carried.back < CARRIED => {
-                    return Some(format!(
-                        "not fast on {place}: {} packets there and {} back",
-                        carried.there, carried.back
-                    ));
-                }
-                Some(why) if carried.there > 0 || carried.back > 0 => {
-                    return Some(format!(
-                        "fast on {place} in spite of {why:?}: {} packets there and {} back",
-                        carried.there, carried.back
-                    ));
-                }
-                _ => {}
+            let wrong = if leg.back {
+                (carried.there > 0 || carried.back > 0).then_some("fast, though sent back,")
+            } else {
+                (carried.there < CARRIED || carried.back < CARRIED).then_some("not fast")
+            };
+            if let Some(wrong) = wrong {
+                return Some(format!(
+                    "{wrong} on {place}: {} packets there and {} back",
+                    carried.there, carried.back
+                ));
             }
             port = carried.port;
         }
@@ -260,26 +256,23 @@ mod tests {
         let cell = cell(FREE);
         let ways = ways(&cell, &world());
         let answered = answers(&cell, &ways, &outcome(&[A]), 100).unwrap().unwrap();
-        assert_eq!(answered.wrong_speed(false, true, &caches("tcp", [95, 95])), None);
+        assert_eq!(answered.wrong_speed(false, &caches("tcp", [95, 95])), None);
         for packets in [[95, 0], [0, 95], [95, 40]] {
-            let wrong = answered.wrong_speed(false, true, &caches("tcp", packets)).unwrap();
+            let wrong = answered.wrong_speed(false, &caches("tcp", packets)).unwrap();
             assert!(wrong.contains("not fast on n1"), "{wrong}");
         }
-        assert!(
-            answered.wrong_speed(false, true, &caches("udp", [95, 95])).is_some(),
-            "the other protocol's"
-        );
-        assert!(answered.wrong_speed(false, true, &Caches::new()).is_some());
+        assert!(answered.wrong_speed(false, &caches("udp", [95, 95])).is_some(), "the other protocol's");
+        assert!(answered.wrong_speed(false, &Caches::new()).is_some());
     }
 
     #[test]
     fn what_is_never_learned_must_not_be_fast() {
         let cell = Cell { udp: true, ..cell(FREE) };
-        let ways = ways(&cell, &world());
+        let mut ways = ways(&cell, &world());
+        ways.iter_mut().flat_map(|way| &mut way.legs).for_each(|leg| leg.back = true);
         let answered = answers(&cell, &ways, &outcome(&[A]), 100).unwrap().unwrap();
-        assert_eq!(answered.wrong_speed(true, true, &caches("udp", [0, 0])), None);
-        let wrong = answered.wrong_speed(true, true, &caches("udp", [95, 95])).unwrap();
-        assert!(wrong.contains("in spite of BothEnds"), "{wrong}");
-        assert_eq!(answered.wrong_speed(true, false, &caches("udp", [95, 95])), None, "not interposed");
+        assert_eq!(answered.wrong_speed(true, &caches("udp", [0, 0])), None);
+        let wrong = answered.wrong_speed(true, &caches("udp", [95, 95])).unwrap();
+        assert!(wrong.contains("fast, though sent back, on n1"), "{wrong}");
     }
 }

@@ -17,7 +17,7 @@ use crate::harness::Checks;
 use anyhow::{Context, Result, bail, ensure};
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
-use testbed::cluster::config::{Config, Datapath, OvsDatapath, Runtime};
+use testbed::cluster::config::{Config, Datapath, Runtime};
 
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use cell::Target;
@@ -111,10 +111,7 @@ fn fits(config: &Config) -> Result<()> {
 
 fn play_all(bed: &Bed, jobs: &mut Jobs<Trial>) -> Result<()> {
     let config = bed.config();
-    let datapath = play::Datapath {
-        ebpf: config.datapath == Datapath::Ebpf,
-        interposed: config.ovs_datapath == OvsDatapath::Netdev,
-    };
+    let ebpf = config.datapath == Datapath::Ebpf;
     let mut scene: Option<Scene<'_>> = None;
     let mut set = false;
     jobs.each(|trial, checks: &mut Checks| {
@@ -126,7 +123,7 @@ fn play_all(bed: &Bed, jobs: &mut Jobs<Trial>) -> Result<()> {
         let Some(scene) = &mut scene else { bail!("there is no scene: see the first trial") };
         match *trial {
             Trial::Cells(addresses, six) => {
-                play::check(scene, datapath, six, |target| addresses.take(target), checks)
+                play::check(scene, ebpf, six, |target| addresses.take(target), checks)
             }
             Trial::Restart => restart::check(scene, checks),
         }

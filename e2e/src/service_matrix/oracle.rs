@@ -39,17 +39,9 @@ pub(super) struct Leg {
     pub(super) to: Side,
     pub(super) before: Ends,
     pub(super) after: Ends,
-    /// It leaves by the port that it came in by.
+    /// It leaves by the port that it came in by: hairpin, and a gateway router that sends on to another host. The flow cache never
+    /// carries it.
     pub(super) back: bool,
-}
-
-/// Why a leg is not fast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Slow {
-    /// It leaves where it came in: hairpin, and a gateway router that sends on to another host.
-    SentBack,
-    /// UDP of which OVS changes both ends, in interposed mode.
-    BothEnds,
 }
 
 /// An endpoint of a service.
@@ -77,15 +69,6 @@ pub(super) fn ways(cell: &Cell, world: &World) -> Vec<Way> {
     let endpoints = endpoints(cell).into_iter();
     let served = endpoints.filter(|endpoint| meeting.only_on.is_none_or(|node| endpoint.node == node));
     served.map(|endpoint| meeting.way_to(endpoint, cell, world)).collect()
-}
-
-impl Leg {
-    /// Why the flow cache may not carry it; `interposed`: the number of a packet is in the packet itself.
-    pub(super) fn slow(&self, udp: bool, interposed: bool) -> Option<Slow> {
-        let both =
-            self.before.source != self.after.source && self.before.destination != self.after.destination;
-        if self.back { Some(Slow::SentBack) } else { (udp && interposed && both).then_some(Slow::BothEnds) }
-    }
 }
 
 impl Endpoint {

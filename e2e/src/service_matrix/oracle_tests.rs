@@ -27,13 +27,13 @@ fn answers(client: Client, target: Target, kind: Kind) -> Vec<String> {
     first.map(|way| format!("{} {}", server(way), way.seen)).collect()
 }
 
-/// `NODE FROM>TO`, and why it is slow, of the way of a UDP cell to the first endpoint.
+/// `NODE FROM>TO`, and whether it is sent back, of the way of a UDP cell to the first endpoint.
 fn legs(client: Client, target: Target, kind: Kind) -> Vec<String> {
     let cell = Cell { client, target, kind, udp: true, six: false };
     let ways = ways(&cell, &world());
     let shown = |leg: &Leg| {
-        let slow = leg.slow(true, true).map(|why| format!(" {why:?}")).unwrap_or_default();
-        format!("{} {:?}>{:?}{slow}", leg.node.name(), leg.from, leg.to)
+        let back = if leg.back { " back" } else { "" };
+        format!("{} {:?}>{:?}{back}", leg.node.name(), leg.from, leg.to)
     };
     ways[0].legs.iter().map(shown).collect()
 }
@@ -112,27 +112,21 @@ fn the_nodes_own_connections() {
 fn every_node_on_the_way_has_a_leg() {
     assert_eq!(legs(Client::NearPod, Target::ClusterIp, PLAIN), ["n1 Pod>Pod"]);
     assert_eq!(legs(Client::FarPod, Target::ClusterIp, PLAIN), ["n2 Pod>Tunnel", "n1 Tunnel>Pod"]);
-    assert_eq!(legs(Client::Itself, Target::ClusterIp, PLAIN), ["n1 Pod>Pod SentBack"]);
+    assert_eq!(legs(Client::Itself, Target::ClusterIp, PLAIN), ["n1 Pod>Pod back"]);
     assert_eq!(legs(Client::NearPod, Target::ClusterIp, OF_HOST), ["n1 Pod>Management"]);
-    assert_eq!(
-        legs(Client::FarPod, Target::ClusterIp, OF_HOST),
-        ["n2 Pod>Outside BothEnds", "n1 Outside>Bridge"]
-    );
+    assert_eq!(legs(Client::FarPod, Target::ClusterIp, OF_HOST), ["n2 Pod>Outside", "n1 Outside>Bridge"]);
     let other = Target::NodePort(Node::N2);
-    assert_eq!(
-        legs(Client::NearPod, other, PLAIN),
-        ["n1 Pod>Outside", "n2 Outside>Tunnel BothEnds", "n1 Tunnel>Pod"]
-    );
+    assert_eq!(legs(Client::NearPod, other, PLAIN), ["n1 Pod>Outside", "n2 Outside>Tunnel", "n1 Tunnel>Pod"]);
     assert_eq!(
         legs(Client::NearHost, other, OF_HOST),
-        ["n1 Bridge>Outside", "n2 Outside>Outside SentBack", "n1 Outside>Bridge"]
+        ["n1 Bridge>Outside", "n2 Outside>Outside back", "n1 Outside>Bridge"]
     );
     let local = external(PLAIN);
     assert_eq!(legs(Client::FarHost, other, local), ["n2 Bridge>Outside", "n1 Outside>Pod"]);
     assert_eq!(legs(Client::Outside, Target::HostPort, PLAIN), ["n1 Outside>Pod"]);
     assert_eq!(legs(Client::NearHost, Target::HostPort, PLAIN), ["n1 Management>Pod"]);
-    assert_eq!(legs(Client::NearHost, Target::ClusterIp, PLAIN), ["n1 Bridge>Pod BothEnds"]);
-    assert_eq!(legs(Client::NearHost, Target::ClusterIp, OF_HOST), ["n1 Bridge>Bridge SentBack"]);
+    assert_eq!(legs(Client::NearHost, Target::ClusterIp, PLAIN), ["n1 Bridge>Pod"]);
+    assert_eq!(legs(Client::NearHost, Target::ClusterIp, OF_HOST), ["n1 Bridge>Bridge back"]);
     assert_eq!(legs(Client::NearHost, Target::ClusterIp, internal(OF_HOST)), [""; 0]);
     assert_eq!(legs(Client::NearHost, Target::ClusterIp, internal(PLAIN)), ["n1 Management>Pod"]);
 }
@@ -160,8 +154,8 @@ fn most_cells_are_fast_and_few_are_refused() {
         let ways = ways(&cell, &world());
         refused += usize::from(ways.is_empty());
         for way in ways {
-            let slow = way.legs.iter().filter_map(|leg| leg.slow(cell.udp, true)).max();
-            *counts.entry(slow).or_insert(0) += 1;
+            let back = way.legs.iter().any(|leg| leg.back);
+            *counts.entry(back).or_insert(0) += 1;
         }
     }
     // Backends on n1 alone, half of the policies, 16 cells each. External: n2's node port for the outside, n1's pods, the backend, n1
@@ -169,21 +163,6 @@ fn most_cells_are_fast_and_few_are_refused() {
     assert_eq!(refused, (2 + 2 + 1 + 2 + 4) * 16 + 4 * 16);
     // Ways, of which a cell has one for each endpoint. Sent back: hairpin by four addresses (256, and as many where another pod is behind
     // the service too) and by the host port (4), n1 to itself (224), and a gateway router that sends on to n1 (160).
-    let (back, both) = (2 * 256 + 4 + 224 + 160, 1392);
-    let expected = [(None, 4356), (Some(Slow::SentBack), back), (Some(Slow::BothEnds), both)];
-    assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
-}
-
-#[test]
-fn on_the_kernels_datapath_udp_of_both_ends_is_fast_too() {
-    let cell = Cell {
-        client: Client::Outside,
-        target: Target::NodePort(Node::N1),
-        kind: PLAIN,
-        udp: true,
-        six: true,
-    };
-    let leg = ways(&cell, &world())[0].legs[0];
-    assert_eq!((leg.slow(true, true), leg.slow(true, false)), (Some(Slow::BothEnds), None));
-    assert_eq!(leg.slow(false, true), None, "TCP has numbers");
+    let back = 2 * 256 + 4 + 224 + 160;
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(false, 4356 + 1392), (true, back)]);
 }

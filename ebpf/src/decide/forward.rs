@@ -9,7 +9,7 @@ use super::{
 use crate::layout::{
     flow::{
         Entry, GATE_HOLD, OVERHEAD, PROBE_NONE, PROBE_SENT, SIDE_NODE, SIDE_OUTSIDE, SIDE_TUNNEL,
-        STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, Way,
+        STATE_ACTIVE, STATE_CLOSING, STATE_LIKELY, STATE_SLOW, Way,
     },
     maps::Config,
     reason::Reason,
@@ -103,6 +103,9 @@ fn check<T: Tuple, R>(
         if entry.state == STATE_SLOW {
             return Err(service::slow(entry, terms));
         }
+        if entry.state >= STATE_LIKELY {
+            return Err(Reason::Likely);
+        }
         if !is_open(entry) {
             return Err(Reason::Waiting);
         }
@@ -187,6 +190,7 @@ pub const fn is_noted(reason: Reason) -> bool {
             | Reason::MacMismatch
             | Reason::DscpMismatch
             | Reason::Waiting
+            | Reason::Likely
             | Reason::Probe
             | Reason::Dead
             | Reason::Overdue

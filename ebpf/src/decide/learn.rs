@@ -5,9 +5,9 @@ use super::{Terms, age, forward::different, note, scope};
 use crate::{
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_SERVICES, GATE_TCP, HEADER_WORDS, KEPT_OFF, NOTE_LIVE, NOTE_SPENT, Note,
-            PROBE_FIRST, PROBE_NONE, Print, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL,
-            STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, STATE_WAITING, TRANSLATED,
+            AGREEING, Entry, GATE_LEARN, GATE_SERVICES, GATE_TCP, HEADER_WORDS, KEPT_OFF, NOTE_LIVE,
+            NOTE_SPENT, Note, PROBE_FIRST, PROBE_NONE, Print, SENSITIVE, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD,
+            SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, STATE_LIKELY, STATE_SLOW, STATE_WAITING, TRANSLATED,
         },
         maps::{Budget, Config, OUTSIDE_PART},
         reason::Reason,
@@ -31,6 +31,8 @@ pub enum Learned {
     Confirmed,
     /// OVS gave another answer in the same epoch: the entry is gone, and its endpoints are slow for the rest of the epoch.
     Diverged,
+    /// OVS seems to have given another answer, but the packet may be another one: the entry is gone, and no more is made of it.
+    Disagreed,
 }
 
 impl Learned {
@@ -43,6 +45,7 @@ impl Learned {
             Self::KeptOff => Some(Reason::ServiceSlow),
             Self::Confirmed => Some(Reason::Refreshed),
             Self::Diverged => Some(Reason::Diverged),
+            Self::Disagreed => Some(Reason::Disagreed),
         }
     }
 }
@@ -66,13 +69,25 @@ pub struct Out<T> {
     pub by_number: bool,
 }
 
-/// Whether something may be learned from a packet that comes out of OVS and whose slot has `note`. OVS must have left it as it was, but
-/// for what an entry can repeat: another address or port, a lower TTL; a DSCP mark (OVN's QoS) is not.
+/// How well it is known that a packet that comes out of OVS is the one that the note is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    /// By something that no other packet has: a number that is not used again for minutes, TCP's own numbers, or a source or destination that
+    /// OVS has left as it was.
+    Sure,
+    /// By the number of its slot, its length and the front of its payload only: UDP of which OVS changed both ends, in interposed mode. A packet that OVS
+    /// held back until its slot had another owner could be taken for the owner's. That it meets one that looks the same is by chance, as nobody
+    /// knows which slot comes next; so an entry is made of several answers that agree ([`AGREEING`]), and any that does not agree takes it away.
+    Likely,
+}
+
+/// Whether something may be learned from a packet that comes out of OVS and whose slot has `note`, and how sure it is. OVS must have left it
+/// as it was, but for what an entry can repeat: another address or port, a lower TTL; a DSCP mark (OVN's QoS) is not.
 ///
 /// # Errors
 /// Why nothing may be learned.
 #[inline(always)]
-pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Result<(), Reason> {
+pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Result<Tie, Reason> {
     if note.state != NOTE_LIVE && note.state != NOTE_SPENT {
         return Err(Reason::NoteMissing);
     }
@@ -86,9 +101,7 @@ pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Resul
     let tcp = out.tuple.protocol() == TCP;
     let source = note.tuple.same_source(&out.tuple);
     let destination = note.tuple.same_destination(&out.tuple);
-    // One side must be as it was, where a number may have been used again. TCP's own numbers tell a connection from others well enough.
-    let tied = source || destination || tcp || out.by_number;
-    if note.tos != out.tos || note.ttl < out.ttl || !tied {
+    if note.tos != out.tos || note.ttl < out.ttl {
         return Err(Reason::OtherChange);
     }
     let (from, to) = (note.tuple.side(), out.tuple.side());
@@ -109,7 +122,7 @@ pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Resul
     if terms.now.wrapping_sub(note.when) > terms.config.note_age {
         return Err(Reason::NoteExpired);
     }
-    Ok(())
+    Ok(if source || destination || tcp || out.by_number { Tie::Sure } else { Tie::Likely })
 }
 
 /// The deadline of an entry that is confirmed now. `random`: any number, so that entries made together part.
@@ -120,10 +133,10 @@ pub const fn deadline(terms: &Terms<'_>, random: u32) -> u32 {
 }
 
 /// Gives an entry that is made its first deadline: a quarter of the time of others, so that OVS is soon asked what it does with the packets that
-/// come after the first one. One that carries nothing has nothing to be asked.
+/// come after the first one. One that carries nothing has nothing to be asked: it is [`STATE_SLOW`], or likely and OVS has all packets.
 #[inline(always)]
 pub const fn soon<T>(value: &mut Entry<T>, config: &Config) {
-    if value.state != STATE_SLOW {
+    if value.state < STATE_SLOW {
         value.deadline = value.deadline.wrapping_sub(age::early(config.refresh));
         value.probing = PROBE_FIRST;
     }
@@ -152,6 +165,15 @@ const fn compared(valid: bool, same_answer: bool, same_question: bool) -> Compar
         Compared::Other
     } else {
         Compared::New
+    }
+}
+
+/// What comes of an answer that is not the entry's ([`Compared::Other`]). Of a packet that may be another one it is no proof.
+#[inline(always)]
+pub const fn otherwise(tie: Tie) -> Learned {
+    match tie {
+        Tie::Sure => Learned::Diverged,
+        Tie::Likely => Learned::Disagreed,
     }
 }
 
@@ -185,9 +207,9 @@ const fn source_port_moved<T>(entry: &Entry<T>, answer: &Entry<T>) -> u64 {
     entry.header[4] ^ answer.header[4]
 }
 
-/// Confirms an entry that has the answer; true if OVS chose another outer UDP source port.
+/// Confirms an entry that has the answer; true if OVS chose another outer UDP source port. `tie`: of the packet that the answer was given to.
 #[inline(always)]
-pub fn confirm<T>(entry: &mut Entry<T>, answer: &Entry<T>) -> bool {
+pub fn confirm<T>(entry: &mut Entry<T>, answer: &Entry<T>, tie: Tie, terms: &Terms<'_>) -> bool {
     let moved = source_port_moved(entry, answer) != 0;
     if moved {
         entry.header[4] = answer.header[4];
@@ -196,9 +218,28 @@ pub fn confirm<T>(entry: &mut Entry<T>, answer: &Entry<T>) -> bool {
     entry.dscp = answer.dscp;
     entry.checked = answer.checked;
     entry.entered = answer.entered;
-    entry.probing = PROBE_NONE;
-    entry.deadline = answer.deadline;
+    prolong(entry, answer.deadline, tie, terms);
     moved
+}
+
+/// What another packet with the same answer does to an entry: it gets more time, or, where it is likely only, it comes nearer to being
+/// certain. That must happen before its first deadline, or counting begins again.
+#[inline(always)]
+const fn prolong<T>(entry: &mut Entry<T>, deadline: u32, tie: Tie, terms: &Terms<'_>) {
+    if entry.state >= STATE_LIKELY {
+        let in_time = terms.now.wrapping_sub(entry.deadline).cast_signed() < 0;
+        let last = entry.state >= STATE_LIKELY + AGREEING - 1;
+        match tie {
+            Tie::Likely if in_time && !last => {
+                entry.state += 1;
+                return;
+            }
+            Tie::Likely if !in_time => entry.state = STATE_LIKELY,
+            _ => entry.state = STATE_ACTIVE,
+        }
+    }
+    entry.probing = PROBE_NONE;
+    entry.deadline = deadline;
 }
 
 /// Copies three words, one after the other: for what may overlap, as far as the compiler knows, it would call a function that copies byte
@@ -255,12 +296,11 @@ pub fn repeats<T: Tuple>(
     other == 0
 }
 
-/// Confirms an entry that [`repeats`] what is seen.
+/// Confirms an entry that [`repeats`] what is seen of a packet with this `tie`.
 #[inline(always)]
-pub const fn more_time<T>(entry: &mut Entry<T>, note: &Note<T>, deadline: u32) {
+pub const fn more_time<T>(entry: &mut Entry<T>, note: &Note<T>, deadline: u32, tie: Tie, terms: &Terms<'_>) {
     entry.entered = note.change;
-    entry.probing = PROBE_NONE;
-    entry.deadline = deadline;
+    prolong(entry, deadline, tie, terms);
 }
 
 /// Whether something may be learned of a connection of which there is this entry.
@@ -272,12 +312,12 @@ pub const fn is_learnable<T>(entry: &Entry<T>) -> Result<(), Reason> {
     if entry.state == STATE_CLOSING { Err(Reason::Closing) } else { Ok(()) }
 }
 
-/// Puts what OVS did into an entry. `is_management`: whether an interface of the node is the management port. The header, its checksum, the counters and their slots are left to the caller.
+/// Puts what OVS did with a packet with this `tie` into an entry. `is_management`: whether an interface of the node is the management port. The header, its checksum, the counters and their slots are left to the caller.
 #[inline(always)]
 pub fn fill<T: Tuple>(
     value: &mut Entry<T>,
     note: &Note<T>,
-    out: &Out<T>,
+    (out, tie): (&Out<T>, Tie),
     dscp: u8,
     terms: &Terms<'_>,
     deadline: u32,
@@ -290,7 +330,7 @@ pub fn fill<T: Tuple>(
     put(&mut value.macs, &note.macs);
     value.deadline = deadline;
     value.target = out.target;
-    value.state = first_state(out.tuple.protocol());
+    value.state = first_state(out.tuple.protocol(), tie);
     value.probing = PROBE_NONE;
     value.ttl_step = note.ttl.wrapping_sub(out.ttl);
     value.dscp = dscp;
@@ -306,10 +346,14 @@ pub fn fill<T: Tuple>(
     value.learned = terms.now;
 }
 
-/// One direction is enough for UDP; TCP is carried when both were seen.
+/// One direction is enough for UDP, if it is sure; TCP is carried when both were seen.
 #[inline(always)]
-const fn first_state(protocol: u8) -> u8 {
-    if protocol == TCP { STATE_WAITING } else { STATE_ACTIVE }
+const fn first_state(protocol: u8, tie: Tie) -> u8 {
+    match tie {
+        Tie::Sure if protocol == TCP => STATE_WAITING,
+        Tie::Sure => STATE_ACTIVE,
+        Tie::Likely => STATE_LIKELY,
+    }
 }
 
 /// Makes a header that OVS wrote into what is the same for all packets of the flow: ECN bits, lengths, identification and checksums

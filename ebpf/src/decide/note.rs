@@ -5,7 +5,7 @@ use super::tuple::Tuple;
 use crate::{
     layout::{
         flow::{NOTE_LIVE, NOTE_VOID, Note, Print, Way},
-        maps::{BLOCK, BLOCKS, Budget, Cursors, NOTES6, SINGLE_NOTES, SLOT_UPLINK, UPLINK_NOTES},
+        maps::{BLOCK, BLOCKS, Budget, Cursor, Cursors, NOTES6, SINGLE_NOTES, SLOT_UPLINK, UPLINK_NOTES},
         reason::Reason,
     },
     packet::{Flow, TCP},
@@ -87,37 +87,59 @@ pub const fn spend(budget: &mut Budget, slot: u32, terms: &Terms<'_>) -> Result<
     Ok(())
 }
 
-/// The next slot of `slots` for this CPU: the first three quarters of its share are for packets that may make an entry, the last one
-/// is for those by which an entry is refreshed (`urgent`), so that a flood of the former costs nobody an entry.
+/// Whose slots they are that a packet takes one of.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Number of this CPU.
+    pub cpu: u32,
+    /// Number of CPUs as a power of two, see [`crate::layout::maps::Config::cpu_shift`].
+    pub cpu_shift: u32,
+    /// The packet is one by which an entry is refreshed. The last quarter of a CPU's slots is for those, so that a flood of packets that may
+    /// make an entry costs nobody an entry.
+    pub urgent: bool,
+}
+
+/// The most slots of a group, see [`Cursor`].
+const GROUP: u32 = 512;
+
+/// The next slot of `slots`. Which one of its group cannot be known: a packet that was held back, and whose slot has another owner
+/// meanwhile, meets the owner that it was made for by chance only. `random`: draws a number.
 #[inline(always)]
-fn next(cursor: &mut [u32; 2], slots: u32, cpu: u32, cpu_shift: u32, urgent: bool) -> u32 {
-    let share = slots >> (cpu_shift & 31);
-    let (cursor, begin, length) = if urgent {
-        (&mut cursor[1], share - share / 4, share / 4)
+fn next(cursors: &mut [Cursor; 2], slots: u32, share: Share, random: impl FnOnce() -> u32) -> u32 {
+    let whole = slots >> (share.cpu_shift & 31);
+    let (cursor, begin, length) = if share.urgent {
+        (&mut cursors[1], whole - whole / 4, whole / 4)
     } else {
-        (&mut cursor[0], 0, share - share / 4)
+        (&mut cursors[0], 0, whole - whole / 4)
     };
-    let at = cursor.wrapping_add(1);
-    *cursor = if at < length { at } else { 0 };
-    (cpu & ((1 << (cpu_shift & 31)) - 1)) * share + begin + *cursor
+    let at = cursor.at.wrapping_add(1);
+    cursor.at = if at < length { at } else { 0 };
+    // The greatest power of two of which the length is a multiple, so that the last group is whole too.
+    let group = length & length.wrapping_neg();
+    let places = (if group < GROUP { group } else { GROUP }).saturating_sub(1);
+    if cursor.at & places == 0 {
+        cursor.key = random() & places;
+    }
+    let cpu = share.cpu & ((1 << (share.cpu_shift & 31)) - 1);
+    cpu * whole + begin + (cursor.at ^ cursor.key)
 }
 
 /// A slot for a single IPv4 packet.
 #[inline(always)]
-pub fn single(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool) -> u32 {
-    next(&mut cursors.single, SINGLE_NOTES, cpu, cpu_shift, urgent)
+pub fn single(cursors: &mut Cursors, share: Share, random: impl FnOnce() -> u32) -> u32 {
+    next(&mut cursors.single, SINGLE_NOTES, share, random)
 }
 
 /// A slot for an IPv6 packet.
 #[inline(always)]
-pub fn six(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool) -> u32 {
-    next(&mut cursors.six, NOTES6, cpu, cpu_shift, urgent)
+pub fn six(cursors: &mut Cursors, share: Share, random: impl FnOnce() -> u32) -> u32 {
+    next(&mut cursors.six, NOTES6, share, random)
 }
 
 /// The first slot of a block for an IPv4 aggregate.
 #[inline(always)]
-pub fn aggregate(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool) -> u32 {
-    SINGLE_NOTES + BLOCK * next(&mut cursors.block, BLOCKS, cpu, cpu_shift, urgent)
+pub fn aggregate(cursors: &mut Cursors, share: Share, random: impl FnOnce() -> u32) -> u32 {
+    SINGLE_NOTES + BLOCK * next(&mut cursors.block, BLOCKS, share, random)
 }
 
 #[cfg(test)]
@@ -129,19 +151,51 @@ mod tests {
 
     #[test]
     fn every_slot_of_a_cpu_is_its_own_and_refreshes_have_theirs() {
-        let (cpus, shift) = (4, 2);
+        let (cpus, cpu_shift) = (4, 2);
         let mut owners = std::collections::BTreeMap::new();
         for cpu in 0..cpus {
             for urgent in [false, true] {
                 let mut cursors = Cursors::default();
-                for _ in 0..SINGLE_NOTES {
-                    let slot = single(&mut cursors, cpu, shift, urgent);
+                for turn in 0..SINGLE_NOTES {
+                    let share = Share { cpu, cpu_shift, urgent };
+                    let slot = single(&mut cursors, share, || turn.wrapping_mul(0x9e37_79b9));
                     assert!(slot < SINGLE_NOTES);
                     assert_eq!(*owners.entry(slot).or_insert((cpu, urgent)), (cpu, urgent));
                 }
             }
         }
         assert_eq!(owners.len(), usize::try_from(SINGLE_NOTES).unwrap());
+    }
+
+    #[test]
+    fn a_slot_comes_again_after_nearly_a_whole_round_and_where_in_its_group_is_no_pattern() {
+        let share = Share { cpu: 0, cpu_shift: 1, urgent: false };
+        let length = SINGLE_NOTES / 2 / 4 * 3;
+        let (mut cursors, mut last) = (Cursors::default(), std::collections::BTreeMap::new());
+        let mut distances = std::collections::BTreeSet::new();
+        for turn in 0..length * 3 {
+            let random = || turn.wrapping_mul(0x9e37_79b9).rotate_left(7);
+            let slot = single(&mut cursors, share, random);
+            if let Some(before) = last.insert(slot, turn) {
+                distances.insert(turn - before);
+            }
+        }
+        assert!(distances.first().is_some_and(|&least| least > length - GROUP), "{distances:?}");
+        assert!(distances.len() > 32, "{distances:?}");
+    }
+
+    #[test]
+    fn many_processors_have_small_groups_and_more_than_slots_have_none() {
+        for cpu_shift in 0..=12 {
+            for urgent in [false, true] {
+                let mut cursors = Cursors::default();
+                let share = Share { cpu: 1, cpu_shift, urgent };
+                for _ in 0..2_000 {
+                    assert!(aggregate(&mut cursors, share, || u32::MAX) < 0x1_0000);
+                    assert!(six(&mut cursors, share, || u32::MAX) < NOTES6);
+                }
+            }
+        }
     }
 
     #[test]
@@ -161,7 +215,7 @@ mod tests {
     fn blocks_are_whole_and_beyond_the_single_slots() {
         let mut cursors = Cursors::default();
         for _ in 0..BLOCKS * 2 {
-            let slot = aggregate(&mut cursors, 1, 1, false);
+            let slot = aggregate(&mut cursors, Share { cpu: 1, cpu_shift: 1, urgent: false }, || 5);
             assert!((SINGLE_NOTES..0x1_0000).contains(&slot) && slot.is_multiple_of(BLOCK));
         }
     }

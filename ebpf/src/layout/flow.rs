@@ -100,6 +100,11 @@ pub const STATE_CLOSING: u8 = 2;
 /// [`Entry::state`]: of a service that is kept off the cache. The entry carries nothing, it says that its packets are for OVS, and
 /// counts them.
 pub const STATE_SLOW: u8 = 3;
+/// [`Entry::state`], and all numbers above: OVS's answer is likely, not certain ([`crate::decide::learn::Tie`]). The entry carries nothing. Each
+/// further packet that OVS answers the same makes the number greater by 1, the last one of [`AGREEING`] makes it [`STATE_ACTIVE`].
+pub const STATE_LIKELY: u8 = 4;
+/// How many further packets OVS must have answered the same before an answer that is likely counts as certain.
+pub const AGREEING: u8 = 3;
 
 /// [`Entry::probing`]: OVS is not being asked.
 pub const PROBE_NONE: u8 = 0;

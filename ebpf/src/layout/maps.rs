@@ -5,9 +5,9 @@
 //! same bytes, and a pinned map outlives the agent that made it. A change of size, order or meaning needs a new
 //! [`LAYOUT`].
 
-/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v9/`): an agent with another layout never
+/// Version of everything in [`crate::layout`]. It is part of the pin path (`…/v10/`): an agent with another layout never
 /// touches these maps, it fills its own and moves the links over.
-pub const LAYOUT: u32 = 9;
+pub const LAYOUT: u32 = 10;
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 pub const GENEVE_PORT: u16 = 6081;
@@ -156,19 +156,29 @@ pub struct Budget {
 }
 const _: () = assert!(size_of::<Budget>() == 8);
 
-/// Value of `NOTE_CURSOR`, one per CPU: the slots that were used last, for packets that may make an entry and for those by which one is
-/// refreshed.
+/// Value of `NOTE_CURSOR`, one per CPU: how far the slots are used, those for packets that may make an entry and those for packets by which one
+/// is refreshed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursors {
-    /// Slots used last for single IPv4 packets.
-    pub single: [u32; 2],
-    /// Blocks of slots used last for IPv4 aggregates.
-    pub block: [u32; 2],
-    /// Slots used last for IPv6 packets.
-    pub six: [u32; 2],
+    /// Slots for single IPv4 packets.
+    pub single: [Cursor; 2],
+    /// Blocks of slots for IPv4 aggregates.
+    pub block: [Cursor; 2],
+    /// Slots for IPv6 packets.
+    pub six: [Cursor; 2],
 }
-const _: () = assert!(size_of::<Cursors>() == 24);
+const _: () = assert!(size_of::<Cursors>() == 48);
+
+/// How far a share of slots is used. Slots are taken group by group, and within a group in an order that nobody can know.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Slots of the share that were taken in this round.
+    pub at: u32,
+    /// Random number of this group: a slot's place in the group is its turn, XOR this.
+    pub key: u32,
+}
 
 /// The entry is in use. Array slots of interfaces that are not ours are all zero.
 pub const PORT_PRESENT: u32 = 1 << 0;

@@ -197,6 +197,10 @@ reasons! {
         XdpUnknownTunnel = 82 "xdp_unknown_tunnel",
         /// Dropped by the XDP program, as `--xdp-unknown-tunnel` says: malformed Geneve. What is wrong is counted too.
         XdpMalformedTunnel = 83 "xdp_malformed_tunnel",
+        /// The entry's answer is likely, not certain: OVS must give it to some more packets.
+        Likely = 84 "likely",
+        /// OVS gave an answer that is likely, not certain, and is not the entry's: the entry is gone.
+        Disagreed = 85 "disagreed",
 }
 
 /// Slots of the map `REASONS`. More than there are reasons, so that a new reason does not change the map's layout.

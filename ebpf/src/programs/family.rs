@@ -1,7 +1,7 @@
 //! What the two IP versions are to the rest: their maps, and what differs in their headers.
 
 use aya_ebpf::maps::{Array, LruHashMap, PerCpuArray};
-use ebpf::decide::tuple::Tuple;
+use ebpf::decide::{note::Share, tuple::Tuple};
 use ebpf::{
     layout::flow::{Entry, Note, Print, Tuple6},
     layout::maps::{Cursors, Port},
@@ -48,7 +48,7 @@ pub(super) trait Family {
     fn wide(tuple: &Self::Tuple) -> Tuple6;
 
     /// A slot for a packet, with `segments` in all if it is an aggregate that OVS gets in pieces. `None`: they are too many.
-    fn slot(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool, segments: u32) -> Option<u32>;
+    fn slot(cursors: &mut Cursors, share: Share, segments: u32) -> Option<u32>;
     /// The slot of a marked packet, from the word that carries it.
     fn marked(word: u32) -> Option<u32>;
     /// The word with a slot.

@@ -1,7 +1,7 @@
 //! Notes: what is remembered of a packet while it is inside OVS, and how the packet that comes out finds its own. See
 //! [`ebpf::decide::tag`] for how it carries the number, and [`ebpf::decide::note`] for what is decided.
 
-use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_get_smp_processor_id};
 use ebpf::decide::tuple::Tuple as _;
 use ebpf::{
     decide::{Terms, note, tag},
@@ -105,11 +105,19 @@ fn slot<F: Family>(
     let cursors = maps::NOTE_CURSOR.get_ptr_mut(0)?;
     // SAFETY: a value of a per-CPU array, which only this CPU writes; the helper only reads a number.
     let (cursors, cpu) = unsafe { (&mut *cursors, bpf_get_smp_processor_id()) };
-    let number = F::slot(cursors, cpu, terms.config.cpu_shift, urgent, segments)?;
+    let share = note::Share { cpu, cpu_shift: terms.config.cpu_shift, urgent };
+    let number = F::slot(cursors, share, segments)?;
     let slot = F::notes().get_ptr_mut(number)?;
     // SAFETY: a value of an array.
     let slot = unsafe { &mut *slot };
     note::is_free(slot, terms).then_some((number, slot))
+}
+
+/// Draws a number for the order of slots.
+#[inline(always)]
+pub(super) fn random() -> u32 {
+    // SAFETY: draws a number.
+    unsafe { bpf_get_prandom_u32() }
 }
 
 /// Writes a value word by word: for what may overlap, as far as the compiler knows, it would call a function that goes byte by

@@ -2,7 +2,10 @@
 
 use aya_ebpf::maps::{Array, LruHashMap, PerCpuArray};
 use ebpf::{
-    decide::{note, tag},
+    decide::{
+        note::{self, Share},
+        tag,
+    },
     layout::flow::{Entry, Note, Tuple4, Tuple6},
     layout::maps::{Cursors, Port},
     layout::reason::Reason,
@@ -12,6 +15,7 @@ use ebpf::{
 use super::{
     family::{Family, V4, V6},
     global, maps,
+    note::random,
     skb::Front,
 };
 
@@ -90,11 +94,11 @@ impl Family for V4 {
     }
 
     #[inline(always)]
-    fn slot(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool, segments: u32) -> Option<u32> {
+    fn slot(cursors: &mut Cursors, share: Share, segments: u32) -> Option<u32> {
         if segments == 0 {
-            Some(note::single(cursors, cpu, cpu_shift, urgent))
+            Some(note::single(cursors, share, random))
         } else if segments <= ebpf::layout::maps::BLOCK {
-            Some(note::aggregate(cursors, cpu, cpu_shift, urgent))
+            Some(note::aggregate(cursors, share, random))
         } else {
             None
         }
@@ -222,9 +226,9 @@ impl Family for V6 {
     }
 
     #[inline(always)]
-    fn slot(cursors: &mut Cursors, cpu: u32, cpu_shift: u32, urgent: bool, segments: u32) -> Option<u32> {
+    fn slot(cursors: &mut Cursors, share: Share, segments: u32) -> Option<u32> {
         let _ = segments;
-        Some(note::six(cursors, cpu, cpu_shift, urgent))
+        Some(note::six(cursors, share, random))
     }
 
     #[inline(always)]

@@ -163,11 +163,9 @@ impl World {
         let target = 20 + u32::from(one.back);
         let print = Print::default();
         let out = Out { tuple: after, target, ttl: 63, tos: 0, print, index: 0, by_number: false };
-        if judge(&note, &out, &terms).is_err() {
-            return;
-        }
+        let Ok(tie) = judge(&note, &out, &terms) else { return };
         let mut value = Entry::default();
-        fill(&mut value, &note, &out, 0, &terms, deadline(&terms, 0), |_| true);
+        fill(&mut value, &note, (&out, tie), 0, &terms, deadline(&terms, 0), |_| true);
         self.out[usize::from(one.back)] = Some(one.number);
         if self
             .table

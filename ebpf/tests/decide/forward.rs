@@ -6,8 +6,8 @@ use ebpf::{
     decide::age::early,
     decide::forward::{Decision, decide, fits, forgets, is_noted, is_open, is_urgent},
     layout::flow::{
-        Entry, GATE_HOLD, PROBE_FIRST, PROBE_NONE, PROBE_SENT, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE,
-        STATE_CLOSING, STATE_WAITING, Tuple4,
+        AGREEING, Entry, GATE_HOLD, PROBE_FIRST, PROBE_NONE, PROBE_SENT, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE,
+        STATE_CLOSING, STATE_LIKELY, STATE_WAITING, Tuple4,
     },
 };
 use proptest::{prelude::*, test_runner::TestCaseResult};
@@ -222,6 +222,15 @@ proptest! {
         prop_assert_eq!(entry, case.entry);
     }
 
+    #[test]
+    fn an_entry_that_is_likely_only_carries_nothing_whatever_else_is_so(case in valid(), agreed in 0..AGREEING) {
+        let mut case = case;
+        case.entry.state = STATE_LIKELY + agreed;
+        let (reason, entry) = decided(&case);
+        prop_assert_eq!(reason, Some(Reason::Likely));
+        prop_assert_eq!(entry, Entry { checked: entry.checked, ..case.entry });
+    }
+
     /// Until the next SYN, with which both entries are removed.
     #[test]
     fn an_entry_that_is_closed_carries_nothing(case in valid(), broken in any::<bool>()) {
@@ -264,8 +273,19 @@ proptest! {
 #[test]
 fn whether_a_packet_is_noted_follows_from_why_it_goes_slow() {
     use Reason::*;
-    let teach =
-        [Miss, Stale, ScopeChanged, OtherWay, MacMismatch, DscpMismatch, Waiting, Probe, Dead, Overdue];
+    let teach = [
+        Miss,
+        Stale,
+        ScopeChanged,
+        OtherWay,
+        MacMismatch,
+        DscpMismatch,
+        Waiting,
+        Likely,
+        Probe,
+        Dead,
+        Overdue,
+    ];
     for reason in Reason::ALL {
         assert_eq!(is_noted(reason), teach.contains(&reason), "{reason:?}");
         assert_eq!(forgets(reason), matches!(reason, Dead | Overdue), "{reason:?}");

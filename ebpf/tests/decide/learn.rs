@@ -6,16 +6,16 @@ use ebpf::{
         Terms,
         forward::{Decision, Facts, decide},
         learn::{
-            Compared, Learned, Out, compare, confirm, deadline, fill, is_agent_alive, judge, more_time,
-            repeats, soon, spend, template, template_sum,
+            Compared, Learned, Out, Tie, compare, confirm, deadline, fill, is_agent_alive, judge, more_time,
+            otherwise, repeats, soon, spend, template, template_sum,
         },
         note,
     },
     layout::{
         flow::{
-            Entry, GATE_LEARN, GATE_SERVICES, GATE_TCP, HEADER_WORDS, KEPT_OFF, NOTE_LIVE, NOTE_SPENT, Note,
-            PROBE_FIRST, PROBE_NONE, Print, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, STATE_CLOSING,
-            STATE_SLOW, STATE_WAITING, TRANSLATED, Tuple4,
+            AGREEING, Entry, GATE_LEARN, GATE_SERVICES, GATE_TCP, HEADER_WORDS, KEPT_OFF, NOTE_LIVE,
+            NOTE_SPENT, Note, PROBE_FIRST, PROBE_NONE, Print, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL,
+            STATE_ACTIVE, STATE_CLOSING, STATE_LIKELY, STATE_SLOW, STATE_WAITING, TRANSLATED, Tuple4,
         },
         maps::{Budget, Config},
         scope::CLOSED,
@@ -129,7 +129,8 @@ proptest! {
         let answer = Entry { epoch, way, target, ttl_step, after, header, ..answer };
         prop_assert_eq!(compare(&old, &answer, true, true), Compared::Same);
         let mut confirmed = old;
-        let moved = confirm(&mut confirmed, &answer);
+        let config = config();
+        let moved = confirm(&mut confirmed, &answer, Tie::Sure, &terms(&config, epoch, 0));
         prop_assert_eq!(moved, old.header != answer.header);
         prop_assert_eq!((confirmed.deadline, confirmed.probing), (answer.deadline, 0));
         let Entry { macs, dscp, header, deadline, .. } = answer;
@@ -142,6 +143,7 @@ proptest! {
     fn an_entry_that_repeats_what_is_seen_is_confirmed_as_by_the_long_way(
         key in tuple(SIDE_POD, TCP), out in out(), bytes in any::<[u64; HEADER_WORDS]>(), (macs, at, word) in (any::<[u32; 3]>(), 0..HEADER_WORDS, any::<u64>()),
         change in prop_oneof![3 => Just(8_u32), 1 => Just(9)], now in any::<u32>(), (off, tos) in (prop::bool::weighted(0.1), any::<u8>()), what in 0..16,
+        entry_state in prop_oneof![Just(STATE_ACTIVE), STATE_LIKELY..STATE_LIKELY + AGREEING], tie in prop_oneof![Just(Tie::Sure), Just(Tie::Likely)],
     ) {
         let (config, epoch) = (config(), 5);
         let gate = GATE_LEARN | GATE_TCP | if off { GATE_SERVICES } else { 0 };
@@ -149,7 +151,7 @@ proptest! {
         let mut note = Note { epoch, change, when: now, tuple: key, way: [3, 0, 0], macs, ttl: out.ttl + 1, tos, ..Note::default() };
         let made = |note: &Note<Tuple4>, out: &Out<Tuple4>, dscp, bytes: [u64; HEADER_WORDS]| {
             let mut value = Entry::default();
-            fill(&mut value, note, out, dscp, &terms, deadline(&terms, 0), |_| false);
+            fill(&mut value, note, (out, Tie::Sure), dscp, &terms, deadline(&terms, 0), |_| false);
             value.header = bytes;
             if out.tuple.side == SIDE_TUNNEL {
                 template(&mut value.header);
@@ -162,7 +164,7 @@ proptest! {
         };
         let dscp = tos & 0xfc;
         let mut entry = made(&note, &out, dscp, bytes);
-        (entry.probing, entry.state, entry.packets) = (1, 1, 7);
+        (entry.probing, entry.state, entry.packets) = (1, entry_state, 7);
         let (mut later, mut seen, mut shown) = (out, bytes, dscp);
         // One thing is another one, or none.
         match what {
@@ -189,8 +191,8 @@ proptest! {
         prop_assert_eq!(repeated, same);
         if repeated {
             let (mut short, mut long) = (entry, entry);
-            more_time(&mut short, &note, answer.deadline);
-            prop_assert!(!confirm(&mut long, &answer));
+            more_time(&mut short, &note, answer.deadline, tie, &terms);
+            prop_assert!(!confirm(&mut long, &answer, tie, &terms));
             prop_assert_eq!(short, long);
         }
     }
@@ -220,13 +222,15 @@ proptest! {
         let destination =
             (entered.destination, entered.destination_port) == (left.destination, left.destination_port);
         let itself = entered.source == entered.destination || left.source == left.destination;
-        let repeatable = note_tos == tos && ttl <= note_ttl && (tcp || source || destination || by_number);
+        let repeatable = note_tos == tos && ttl <= note_ttl;
+        let sure = tcp || source || destination || by_number;
         // Into the tunnel and by the uplink there is one way each, to pods and to the node there are several ports.
         let several = matches!(left.side, SIDE_POD | SIDE_NODE);
         let back = entered.side == left.side && (!several || from == to);
         let teaches = state == NOTE_LIVE && !other && repeatable && !back && !itself
             && learning && note_epoch == epoch && age <= config.note_age;
-        prop_assert_eq!(judged.is_ok(), teaches, "{:?}", judged);
+        let tie = if sure { Tie::Sure } else { Tie::Likely };
+        prop_assert_eq!(judged.ok(), teaches.then_some(tie), "{:?}", judged);
         if state == NOTE_SPENT && !other {
             prop_assert_eq!(judged, Err(Reason::SeveralOut));
         }
@@ -252,12 +256,60 @@ proptest! {
         };
         let config = config();
         let mut entry = Entry::default();
-        fill(&mut entry, &note, &out, 0, &terms(&config, 1, 0), 0, |_| false);
+        fill(&mut entry, &note, (&out, Tie::Sure), 0, &terms(&config, 1, 0), 0, |_| false);
         prop_assume!(rest != 0);
         prop_assert_eq!(changed(!sum(&before[..2]), entry.address_difference), !sum(&after[..2]));
         let ported = changed(!sum(&before), entry.address_difference);
         prop_assert_eq!(changed(ported, entry.port_difference), !sum(&after));
         prop_assert_eq!(entry.translated & TRANSLATED != 0, before != after);
+    }
+
+    /// Answers to packets that may be others': the entry carries a packet when enough of them have agreed, one after the other and in time, and
+    /// any other answer begins it again.
+    #[test]
+    fn answers_that_are_likely_carry_when_enough_of_them_agree(
+        begin in any::<u32>(), answers in prop::collection::vec((prop::bool::weighted(0.15), 0_u32..40, prop::bool::weighted(0.1)), 1..60),
+    ) {
+        let config = Config { refresh: 64, jitter: 1, ..config() };
+        let key = Tuple4 { source: 1, destination: 2, protocol: UDP, ..Tuple4::default() };
+        let note = |now| Note { epoch: 3, when: now, tuple: key, way: [4, 0, 0], state: NOTE_LIVE, ..Note::default() };
+        let (mut entry, mut now) = (None::<Entry<Tuple4>>, begin);
+        // Answers that agree, and when they began.
+        let (mut agreeing, mut first) = (0_u8, begin);
+        for (wrong, wait, sure) in answers {
+            now = now.wrapping_add(wait);
+            let terms = Terms { gate: GATE_LEARN, ..terms(&config, 3, now) };
+            let tuple = Tuple4 { source: 7, destination: if wrong { 9 } else { 8 }, ..key };
+            let out = Out { tuple, target: 5, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: sure };
+            let tie = judge(&note(now), &out, &terms).unwrap();
+            prop_assert_eq!(tie == Tie::Sure, sure);
+            let mut value = Entry::default();
+            fill(&mut value, &note(now), (&out, tie), 0, &terms, deadline(&terms, 0), |_| false);
+            let before = entry.map(|entry| (entry, compare(&entry, &value, true, true)));
+            entry = match before {
+                Some((mut entry, Compared::Same)) => {
+                    let carries = entry.state == STATE_ACTIVE;
+                    confirm(&mut entry, &value, tie, &terms);
+                    agreeing = if !carries && !sure && now.wrapping_sub(first) >= config.refresh { 1 } else { agreeing + 1 };
+                    if agreeing == 1 {
+                        first = now;
+                    }
+                    prop_assert_eq!(entry.state == STATE_ACTIVE, carries || sure || agreeing > AGREEING, "{} agree", agreeing);
+                    Some(entry)
+                }
+                Some((_, compared)) => {
+                    prop_assert_eq!(compared, Compared::Other);
+                    prop_assert_eq!(otherwise(tie) == Learned::Diverged, sure);
+                    None
+                }
+                None => {
+                    (agreeing, first) = (1, now);
+                    soon(&mut value, &config);
+                    prop_assert_eq!(value.state == STATE_ACTIVE, sure);
+                    Some(value)
+                }
+            };
+        }
     }
 
     #[test]
@@ -285,7 +337,7 @@ proptest! {
         prop_assert!(after <= longest && after > longest - config.jitter);
         let later = now.wrapping_add(confirmed);
         let answer = Entry { deadline: deadline(later), ..entry };
-        confirm(&mut entry, &answer);
+        confirm(&mut entry, &answer, Tie::Sure, &terms(&config, 1, later));
         prop_assert!(entry.deadline.wrapping_sub(later) > config.refresh - config.jitter);
         prop_assert_eq!(entry.probing, PROBE_NONE);
         let mut always = Entry::<Tuple4> { deadline: now, ..Entry::default() };
@@ -335,9 +387,9 @@ proptest! {
         note::fill(&mut left, &came, ([3, 0, 0], macs), print, 0, &learned);
         let tuple = Tuple4 { destination: if translated { 9 } else { 2 }, ..key };
         let out = Out { tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
-        prop_assert_eq!(judge(&left, &out, &learned), Ok(()));
+        prop_assert_eq!(judge(&left, &out, &learned), Ok(Tie::Sure));
         let mut entry = Entry { probing: 1, ..Entry::default() };
-        fill(&mut entry, &left, &out, came.dscp(), &learned, deadline(&learned, random), |_| false);
+        fill(&mut entry, &left, (&out, Tie::Sure), came.dscp(), &learned, deadline(&learned, random), |_| false);
         prop_assert_eq!((entry.ttl_step, entry.translated & TRANSLATED != 0), (step, translated));
         let facts = Facts { way: [3, 0, 0], macs, dscp: tos & 0xfc, ttl, aggregate: false };
         let later = terms(&config, epoch, now.wrapping_add(after));

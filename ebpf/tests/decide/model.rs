@@ -190,11 +190,12 @@ impl World {
             index: 0,
             by_number: false,
         };
-        if judge(&note, &out, &terms).is_err() || self.diverged == self.epoch {
+        let Ok(tie) = judge(&note, &out, &terms) else { return };
+        if self.diverged == self.epoch {
             return;
         }
         let mut value = Entry::default();
-        fill(&mut value, &note, &out, 0, &terms, deadline(&terms, self.now), |_| false);
+        fill(&mut value, &note, (&out, tie), 0, &terms, deadline(&terms, self.now), |_| false);
         if may_learn(&KEY, &value, terms.change, bucket).is_err() {
             return;
         }
@@ -203,7 +204,7 @@ impl World {
         };
         match self.entry.as_mut().map(|entry| (compared(entry), entry)) {
             Some((Compared::Same, entry)) => {
-                confirm(entry, &value);
+                confirm(entry, &value, tie, &terms);
             }
             Some((Compared::Other, _)) => {
                 self.entry = None;

@@ -7,7 +7,7 @@ use ebpf::{
     },
     layout::flow::{
         Entry, GATE_FORWARD, GATE_HOLD, GATE_LEARN, GATE_MORE_REMOTES, GATE_TCP, SIDE_NODE, SIDE_OUTSIDE,
-        SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, STATE_SLOW, STATE_WAITING, Tuple4,
+        SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE, STATE_CLOSING, STATE_LIKELY, STATE_SLOW, STATE_WAITING, Tuple4,
     },
 };
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ fn only_what_leaves_by_the_uplink_is_sent_back() {
 
 #[test]
 fn every_state_but_active_and_every_change_is_left_to_the_tc_program() {
-    for state in [STATE_WAITING, STATE_CLOSING, STATE_SLOW] {
+    for state in [STATE_WAITING, STATE_CLOSING, STATE_SLOW, STATE_LIKELY, STATE_LIKELY + 2] {
         let case = fresh();
         assert!(!sent(&Case { entry: Entry { state, ..case.entry }, ..case }, ENDS));
     }

@@ -48,6 +48,7 @@ pub use cache::PinnedCache;
 pub use dry_run::{Given, Passed, Verdict};
 pub use ebpf::{
     Reason,
+    layout::flow::AGREEING,
     layout::maps::{Count, PortCounters, TunnelCounters, TunnelKey},
 };
 pub use error::{Error, Failures};

@@ -87,7 +87,7 @@ fn fast(session: &mut Session<'_, '_>) -> Result<BTreeMap<u8, Fast>> {
             let flow = &session.flows[index];
             let seen = seen.remove(&flow.number).unwrap_or_default();
             let hops = Session::hops(flow, &before).unwrap_or_default();
-            let fault = fault(flow, &seen).or_else(|| unproven(flow, &hops, &before, &after));
+            let fault = fault(flow, &seen).or_else(|| unproven(&hops, &after));
             let again = fault.is_some();
             all.insert(flow.number, Fast { seen, hops: hops.concat(), fault });
             again
@@ -99,21 +99,12 @@ fn fast(session: &mut Session<'_, '_>) -> Result<BTreeMap<u8, Fast>> {
     Ok(all)
 }
 
-/// Why the caches are not seen to have carried all of a flow that they must carry, and nothing of another.
-fn unproven(flow: &Flow, hops: &[Vec<Hop>; 2], before: &Entries, after: &Entries) -> Option<String> {
-    if flow.is_learned() {
-        if hops[0].is_empty() {
-            return Some("the caches do not know the flow".to_owned());
-        }
-        return hops.iter().find_map(|hops| trace::unproven(hops, after, variants::count()));
+/// Why the caches are not seen to have carried all of a flow.
+fn unproven(hops: &[Vec<Hop>; 2], after: &Entries) -> Option<String> {
+    if hops[0].is_empty() {
+        return Some("the caches do not know the flow".to_owned());
     }
-    // The first node must not have an entry for it, in neither direction.
-    let first = [Some(&flow.there), flow.back.as_ref()];
-    let here = first.into_iter().flatten().filter(|(sender, _)| Flow::node_of(*sender) == 0);
-    let known = here
-        .filter_map(|(_, packet)| trace::spec(packet))
-        .find_map(|spec| before.any(0, &spec).or_else(|| after.any(0, &spec)));
-    known.map(|entry| format!("an entry was made of packets that nothing ties: {entry:?}"))
+    hops.iter().find_map(|hops| trace::unproven(hops, after, variants::count()))
 }
 
 /// All packets through OVS.
@@ -148,16 +139,12 @@ fn judge(flow: &Flow, fast: &Fast, slow: Option<&Seen>) -> Result<String, String
         return Err(format!("cache and slipctl path node ovs: {difference}"));
     }
     let (pairs, expected) = (trace::pairs(fast.hops.iter()), flow.way.pairs.iter().copied().collect());
-    if flow.is_learned() && pairs != expected {
+    if pairs != expected {
         return Err(format!("the entries are of {pairs:?}, not {expected:?}"));
     }
     let count = variants::count();
     let text = format!("{count} packets each way are the same");
-    Ok(if flow.is_learned() {
-        let pairs: Vec<String> =
-            fast.hops.iter().map(|hop| format!("{:?} -> {:?}", hop.pair.0, hop.pair.1)).collect();
-        format!("{text}; by {}", pairs.join(", "))
-    } else {
-        format!("{text}; through OVS, as nothing in them ties what came out to what went in")
-    })
+    let pairs: Vec<String> =
+        fast.hops.iter().map(|hop| format!("{:?} -> {:?}", hop.pair.0, hop.pair.1)).collect();
+    Ok(format!("{text}; by {}", pairs.join(", ")))
 }

@@ -1,6 +1,7 @@
 //! Connections by the ways: the caches are taught them, and packets are sent by them.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::thread;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// A packet of each flow in one direction, two of UDP that is learned, with these flags if it is TCP, and what is seen of it at the servers.
+    /// Packets of each flow in one direction ([`Flow::packets_of_lesson`]), with these flags if it is TCP, and what is seen of them at the servers.
     fn lesson(&mut self, list: &[usize], back: bool, flags: Option<u8>) -> Result<()> {
         drop(self.posts.take(self.scene));
         let mut packets = Vec::new();
@@ -80,12 +81,7 @@ impl Session<'_, '_> {
                 packet.acknowledged *= u32::from(flags & ACK != 0);
                 packet.upper = tcp(flags);
             }
-            // It is learned from the second packet of a flow. Where both ends are translated nothing is, and OVS's userspace datapath leaves the
-            // source as it is of a second packet that comes before an answer.
-            if flow.udp && flow.is_learned() {
-                packets.push((sender, packet.clone()));
-            }
-            packets.push((sender, packet));
+            packets.extend(iter::repeat_n((sender, packet), flow.packets_of_lesson()));
         }
         self.send(packets)?;
         if back {
@@ -110,12 +106,7 @@ impl Session<'_, '_> {
         Some([of(&flow.there)?, of(flow.back.as_ref()?)?])
     }
 
-    /// Whether it has been taught what there is to teach of it.
-    fn is_taught(flow: &Flow, entries: &Entries) -> bool {
-        if flow.is_learned() { Self::hops(flow, entries).is_some() } else { flow.back.is_some() }
-    }
-
-    /// Lets OVS see both directions of flows until the caches know them. Those that they never know are seen in what was carried.
+    /// Lets OVS see both directions of flows until the caches know them.
     pub(super) fn learn(&mut self, list: &[usize]) -> Result<()> {
         self.scene.open()?;
         let mut left = list.to_vec();
@@ -132,7 +123,7 @@ impl Session<'_, '_> {
             self.lesson(&left, false, None)?;
             self.lesson(&left, true, None)?;
             let entries = Entries::read(self.scene)?;
-            left.retain(|&index| !Self::is_taught(&self.flows[index], &entries));
+            left.retain(|&index| Self::hops(&self.flows[index], &entries).is_none());
             if left.is_empty() {
                 break;
             }

@@ -11,6 +11,7 @@ use super::posts::{Posts, Sender};
 use super::route;
 use super::trace::Side;
 use crate::demo::echoes::{PORT, Service};
+use node_agent::bpf::AGREEING;
 use testbed::cluster::config::{EXT_IP, node_ip, underlay_ip6};
 
 /// Port of the services.
@@ -52,8 +53,7 @@ pub(super) struct Way {
     pub(super) name: &'static str,
     pub(super) client: Client,
     pub(super) target: Target,
-    /// OVS translates both ends of it on the first node, so that UDP is not learned there: nothing in it ties packets in interposed
-    /// mode.
+    /// OVS translates both ends of it on the first node, so that UDP is carried there when several answers agree.
     pub(super) both_ends: bool,
     /// The pairs of sides, there and back.
     pub(super) pairs: &'static [(Side, Side)],
@@ -170,9 +170,15 @@ impl Flow {
         format!("{protocol} over IPv{} {}", if self.six { 6 } else { 4 }, self.way.name)
     }
 
-    /// Whether the caches must carry it.
-    pub(super) fn is_learned(&self) -> bool {
-        !(self.udp && self.way.both_ends)
+    /// How many packets teach it at once. UDP is learned from the second one, and where both ends are translated some more have to come out
+    /// the same; but before an answer comes OVS's userspace datapath leaves the source of a second one as it is.
+    pub(super) fn packets_of_lesson(&self) -> usize {
+        match (self.udp, self.way.both_ends) {
+            (false, _) => 1,
+            (true, false) => 2,
+            (true, true) if self.back.is_none() => 1,
+            (true, true) => 2 + usize::from(AGREEING),
+        }
     }
 
     /// Who answers.

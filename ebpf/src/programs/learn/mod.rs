@@ -8,7 +8,7 @@ use ebpf::decide::tuple::Tuple;
 use ebpf::{
     decide::{
         Terms, connection,
-        learn::{self, Compared, Learned, Out},
+        learn::{self, Compared, Learned, Out, Tie},
         service, tag,
     },
     layout::{
@@ -175,8 +175,7 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
         let _ = F::flows().remove(&left.tuple);
     }
     note::spend(&claim);
-    judged?;
-    learn::<F, AT>(skb, exit, &claim, &out, flow.dscp(), &terms)
+    learn::<F, AT>(skb, exit, &claim, (&out, judged?), flow.dscp(), &terms)
 }
 
 #[inline(always)]
@@ -184,7 +183,7 @@ fn learn<F: Family, const AT: u32>(
     skb: &Skb,
     exit: &Exit<'_>,
     claim: &Claim<F::Tuple>,
-    out: &Out<F::Tuple>,
+    (out, tie): (&Out<F::Tuple>, Tie),
     dscp: u8,
     terms: &Terms<'_>,
 ) -> Result<Learned, Reason> {
@@ -205,13 +204,13 @@ fn learn<F: Family, const AT: u32>(
     if let Some(entry) = &mut found
         && learn::repeats(entry, left, out, dscp, terms, word)
     {
-        learn::more_time(entry, left, deadline);
+        learn::more_time(entry, left, deadline, tie, terms);
         return Ok(Learned::Confirmed);
     }
     let Some(scratch) = F::scratch().get_ptr_mut(0) else { return Ok(Learned::Nothing) };
     // SAFETY: a value of a per-CPU array, which only this CPU uses.
     let value = unsafe { &mut *scratch };
-    learn::fill(value, left, out, dscp, terms, deadline, is_management);
+    learn::fill(value, left, (out, tie), dscp, terms, deadline, is_management);
     service::keep_off(value, terms.gate, || conn::is_slow::<F>(&key, &out.tuple));
     // SAFETY: fields of the value. Volatile, for the reason of `note::write_words`.
     unsafe {
@@ -240,7 +239,7 @@ fn learn<F: Family, const AT: u32>(
         learn::template(&mut value.header);
         value.checksum = learn::template_sum(&value.header);
     }
-    save::<F>(&key, value, found, terms)
+    save::<F>(&key, value, tie, found, terms)
 }
 
 /// Whether an interface of the node is the management port.
@@ -261,6 +260,7 @@ const fn short(number: u32) -> u16 {
 fn save<F: Family>(
     key: &F::Tuple,
     value: &mut Entry<F::Tuple>,
+    tie: Tie,
     found: Option<&mut Entry<F::Tuple>>,
     terms: &Terms<'_>,
 ) -> Result<Learned, Reason> {
@@ -277,15 +277,18 @@ fn save<F: Family>(
         };
         match compared {
             Compared::Same => {
-                if learn::confirm(entry, value) {
+                if learn::confirm(entry, value, tie, terms) {
                     count::reason(Reason::SourcePortChanged);
                 }
                 return Ok(Learned::Confirmed);
             }
             Compared::Other => {
-                report::diverged::<F>(key, entry, value, terms.epoch);
+                let learned = learn::otherwise(tie);
+                if learned == Learned::Diverged {
+                    report::diverged::<F>(key, entry, value, terms.epoch);
+                }
                 let _ = F::flows().remove(key);
-                return Ok(Learned::Diverged);
+                return Ok(learned);
             }
             Compared::New => service::go_on(value, entry),
         }
