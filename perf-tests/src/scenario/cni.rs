@@ -1,5 +1,6 @@
 //! CNI ADD as a runtime does it: from the start of the executable to its answer.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
 
 use super::steps;
 use crate::kubernetes;
@@ -78,22 +81,65 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     remove(&boxes, &config)?;
     kubernetes::delete_pods(&client, NAMESPACE).await?;
 
-    let mut series = vec![settled, fresh, from_request, last];
+    let (ratio, ten_ids) = ten_interfaces(&client, &pods, node, count.min(MOST_TENS), &config).await?;
+
+    let mut series = vec![settled, fresh, from_request, last, ratio];
     let calls = steps::last_calls()?;
     series.extend(steps::series(&calls, &settled_ids, "settled ADD", OURS));
     series.extend(steps::series(&calls, &fresh_ids, "fresh ADD", OURS));
+    series.extend(steps::series(&calls, &ten_ids, "ADD of ten interfaces", &[]));
     Ok(series)
+}
+
+/// The most pods with ten interfaces that are made.
+const MOST_TENS: usize = 20;
+
+/// A pod with ten interfaces and one with a single one, in turns, port rows long there: the ratio of their ADDs. Also the ids of the former's
+/// sandboxes.
+async fn ten_interfaces(
+    client: &Client,
+    pods: &Api<Pod>,
+    node: &str,
+    count: usize,
+    config: &str,
+) -> Result<(Series, Vec<String>)> {
+    kubernetes::ensure_network(client, NAMESPACE, "bench", "172.30.0.0/20").await?;
+    let asked: Vec<Value> =
+        (1..10).map(|number| json!({"name": "bench", "interface": format!("net{number}")})).collect();
+    let annotations = BTreeMap::from([("ovnNetwork".to_owned(), json!(asked).to_string())]);
+    let ones = create(pods, node, "one", count).await?;
+    let mut tens = Vec::new();
+    for number in 0..count {
+        let mut pod = kubernetes::manual_pod(&format!("ten-{number}"), node)?;
+        pod.metadata.annotations = Some(annotations.clone());
+        tens.push(create_pod(pods, &pod).await?);
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut ratio = Series::new("CNI ADD of ten interfaces, of one", "times").below(Figure::Median, 3.0);
+    for (one, ten) in ones.iter().zip(&tens) {
+        let one = add(one, config)?;
+        ratio.samples.push(add(ten, config)? / one);
+    }
+    remove(&ones, config)?;
+    remove(&tens, config)?;
+    kubernetes::delete_pods(client, NAMESPACE).await?;
+    Ok((ratio, tens.into_iter().map(|sandbox| sandbox.id).collect()))
 }
 
 async fn create(pods: &Api<Pod>, node: &str, prefix: &str, count: usize) -> Result<Vec<Sandbox>> {
     let mut made = Vec::new();
     for i in 0..count {
-        let name = format!("{prefix}-{i}");
-        let pod = pods.create(&PostParams::default(), &kubernetes::manual_pod(&name, node)?).await?;
-        let uid = pod.metadata.uid.context("the API server gave the pod no uid")?;
-        made.push(Sandbox { pod: name, uid, id: uuid::Uuid::new_v4().simple().to_string() });
+        made.push(create_pod(pods, &kubernetes::manual_pod(&format!("{prefix}-{i}"), node)?).await?);
     }
     Ok(made)
+}
+
+async fn create_pod(pods: &Api<Pod>, pod: &Pod) -> Result<Sandbox> {
+    let metadata = pods.create(&PostParams::default(), pod).await?.metadata;
+    let (Some(pod), Some(uid)) = (metadata.name, metadata.uid) else {
+        bail!("the API server gave the pod no name or uid")
+    };
+    Ok(Sandbox { pod, uid, id: uuid::Uuid::new_v4().simple().to_string() })
 }
 
 /// Makes or removes the sandbox's network namespace.

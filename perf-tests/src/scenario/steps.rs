@@ -60,6 +60,8 @@ pub(crate) fn series(calls: &[Call], containers: &[String], title: &str, ours: &
         }
         alone.samples.push(sum);
     }
-    all.push(alone);
+    if !ours.is_empty() {
+        all.push(alone);
+    }
     all
 }

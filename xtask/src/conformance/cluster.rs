@@ -104,6 +104,23 @@ impl Cluster {
         command
     }
 
+    /// Applies a file of objects, and waits until its deployments are available and its virtual networks ready.
+    pub(super) fn apply(&self, file: &Path) -> Result<()> {
+        let file = fs::canonicalize(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let name = file.to_str().with_context(|| format!("{} is no UTF-8", file.display()))?;
+        let applied = self.kubectl(&["apply", "-f", name])?;
+        for object in applied.lines().filter_map(|line| line.split_whitespace().next()) {
+            let condition = match object.split(['.', '/']).next() {
+                Some("deployment") => "condition=Available",
+                Some("virtualnetwork") => "condition=Ready",
+                _ => continue,
+            };
+            self.kubectl(&["wait", "--for", condition, "--timeout=120s", "-n", "default", object])?;
+        }
+        exec::say(format_args!("applied {name}"));
+        Ok(())
+    }
+
     fn kubectl(&self, args: &[&str]) -> Result<String> {
         exec::output(self.testbed().arg("kubectl").args(args))
     }

@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Run on this cluster, which must be running.
     #[arg(long, conflicts_with_all = ["nodes", "dual_stack", "datapath", "keep", "without_policy"])]
     cluster: Option<String>,
+    /// Files of objects to apply before the specs run, and to wait for: testbed/conformance/networks.yaml has virtual networks and pods on them.
+    #[arg(long, value_name = "FILE")]
+    apply: Vec<PathBuf>,
     /// Number of times to run the specs on one cluster.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -82,6 +85,7 @@ pub(crate) fn smoke(datapath: &str) -> Result<Counts> {
         name: "smoke".into(),
         keep: false,
         cluster: None,
+        apply: Vec::new(),
         repeat: 1,
         limit: 7,
         without_policy: false,
@@ -175,6 +179,7 @@ fn runs(
     baseline: &Baseline,
     cluster: &Cluster,
 ) -> Result<Outcome> {
+    args.apply.iter().try_for_each(|file| cluster.apply(file))?;
     let nodes = cluster.nodes()?;
     let dual_stack = cluster.is_dual_stack()?;
     let mut skip: Vec<String> =
