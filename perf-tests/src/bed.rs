@@ -62,9 +62,10 @@ impl Bed {
             self.command().args(args).output().with_context(|| self.program.display().to_string())?;
         if !output.status.success() {
             bail!(
-                "testbed {}: {}\n{}",
+                "testbed {}: {}\n{}{}",
                 args.join(" "),
                 output.status,
+                String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr)
             );
         }

@@ -16,21 +16,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return traffic_check(rest);
     }
     setup::ensure()?;
-    exec::run(exec::cargo().args([
-        "build",
-        "--release",
-        "-p",
-        "controller",
-        "-p",
-        "node-agent",
-        "-p",
-        "testbed",
-        "--features",
-        build::TEST_HOOKS,
-    ]))?;
-    let mut run = exec::cargo();
-    run.args(["run", "--release", "-p", "perf-tests", "--"]).args(args);
-    pass_on(&mut run)
+    // In one go: cargo would build what they share anew for another set of packages.
+    build::release(&["perf-tests"])?;
+    pass_on(exec::command(paths::target().join("release/perf-tests")).args(args))
 }
 
 /// The traffic tool against others of its kind; needs nothing else of the workspace.
