@@ -15,7 +15,9 @@ fn every_scenario_measures_all_of_its_series() {
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
     let all: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     let names: Vec<&str> = all.iter().filter_map(|series| series["name"].as_str()).collect();
-    for expected in ["CNI ADD, port row long there", "CNI ADD of ten interfaces, of one", "settled ADD: installed"] {
+    for expected in
+        ["CNI ADD, port row long there", "CNI ADD of ten interfaces, of one", "settled ADD: installed"]
+    {
         assert!(names.contains(&expected), "no {expected} among {names:?}");
     }
     for series in &all {
