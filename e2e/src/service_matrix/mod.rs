@@ -48,6 +48,9 @@ enum Trial {
 /// On what to play it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    /// Only the trials whose names contain this, such as `ipv6::cluster_ip`.
+    #[arg(long, default_value = "")]
+    only: String,
     #[command(flatten)]
     shape: Shape,
 }
@@ -89,10 +92,15 @@ impl Args {
         let mut cases = Vec::new();
         for (family, six) in [("ipv4", false), ("ipv6", true)] {
             for (what, addresses) in Addresses::ALL {
-                cases.push(Case::new(format!("{family}::{what}"), LIMIT, Trial::Cells(addresses, six)));
+                let trial = format!("{family}::{what}");
+                if trial.contains(&self.only) {
+                    cases.push(Case::new(trial, LIMIT, Trial::Cells(addresses, six)));
+                }
             }
         }
-        cases.push(Case::new("restart", LIMIT, Trial::Restart));
+        if "restart".contains(&self.only) {
+            cases.push(Case::new("restart", LIMIT, Trial::Restart));
+        }
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
             fits(&config)?;

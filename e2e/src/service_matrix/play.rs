@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::harness::Checks;
 use anyhow::{Context, Result};
+use serde_json::Value;
 use testbed::exec;
 use testbed::tools::survey::{Call, Outcome};
 use testbed::ui::say;
@@ -138,6 +139,7 @@ pub(super) fn check(
     }
     let mut ports = BTreeSet::new();
     // On a slow machine the first ones' entries must not be gone before all are looked at.
+    let before = if ebpf { scene.reasons()? } else { Vec::new() };
     let of_round = (ROUND / exec::patience() as usize).max(1);
     while queue.values().any(|list| !list.is_empty()) {
         let round: Vec<(Cell, u32)> =
@@ -166,10 +168,17 @@ pub(super) fn check(
         }
     }
     let family = if six { "IPv6" } else { "IPv4" };
+    let wrong = rows.values().any(|tally| !tally.wrong.is_empty());
     for ((client, target, backends), tally) in rows {
         let what = format!("{client} -> {target}, backend {backends}, {family}");
         let text = tally.to_string();
         checks.check(what, if tally.wrong.is_empty() { Ok(text) } else { Err(text) });
+    }
+    if ebpf && wrong {
+        // Why packets went through OVS, for who looks for the cause.
+        for (node, before, after) in grown(before, scene.reasons()?) {
+            say(format_args!("{node} counted meanwhile: {}", differences(&before, &after)));
+        }
     }
     // Otherwise affinity would show nothing. A host port has one.
     if !takes(Target::HostPort) {
@@ -178,6 +187,21 @@ pub(super) fn check(
         checks.check("without affinity all endpoints answer", if all { Ok(text) } else { Err(text) });
     }
     Ok(())
+}
+
+/// The nodes' reasons before and after.
+fn grown(before: Vec<(Node, Value)>, after: Vec<(Node, Value)>) -> Vec<(&'static str, Value, Value)> {
+    before.into_iter().zip(after).map(|((node, before), (_, after))| (node.name(), before, after)).collect()
+}
+
+/// Reasons that were counted, and how often.
+fn differences(before: &Value, after: &Value) -> String {
+    let counts = after.as_object().into_iter().flatten();
+    let more = counts.filter_map(|(reason, count)| {
+        let more = count.as_u64()?.saturating_sub(before[reason].as_u64().unwrap_or_default());
+        (more > 0).then(|| format!("{reason} {more}"))
+    });
+    more.collect::<Vec<_>>().join(", ")
 }
 
 /// What was right of a cell.

@@ -147,6 +147,12 @@ impl<'a> Scene<'a> {
         [Node::N1, Node::N2].into_iter().map(|node| ways::changes(self.bed, node.name())).collect()
     }
 
+    /// How often each node counted each reason.
+    pub(super) fn reasons(&self) -> Result<Vec<(Node, Value)>> {
+        let of = |node: Node| Ok((node, self.bed.agent(node.name()).status()?["packetReasons"].take()));
+        [Node::N1, Node::N2].into_iter().map(of).collect()
+    }
+
     /// Waits until every ovn-controller has carried out what is in the northbound database.
     pub(super) fn wait_ovn(&self) -> Result<()> {
         self.bed.nbctl(&["--wait=hv", "sync"]).map(drop)
