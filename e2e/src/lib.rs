@@ -20,6 +20,7 @@ pub mod ovn_kubernetes_parity;
 pub mod pod_churn;
 pub(crate) mod process;
 pub mod random;
+pub(crate) mod reasons;
 pub(crate) mod replaced_backend;
 pub(crate) mod rolling_update;
 pub mod scale;

@@ -4,12 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::virtual_network::{VirtualNetwork, condition};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-    PostParams,
-};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 use testbed::cluster::Actor;
@@ -38,18 +36,17 @@ pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<()> 
 
 /// Makes an isolated virtual network if it is not there, and waits until the controller has taken it.
 pub(crate) async fn ensure_network(client: &Client, namespace: &str, name: &str, subnet: &str) -> Result<()> {
-    let kind = GroupVersionKind::gvk("slipstream.dev", "v1alpha1", "VirtualNetwork");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "virtualnetworks");
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let object = DynamicObject::new(name, &resource).data(json!({"spec": {"subnets": [subnet]}}));
+    let api: Api<VirtualNetwork> = Api::namespaced(client.clone(), namespace);
+    let object: VirtualNetwork =
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"subnets": [subnet]}}))?;
     match api.create(&PostParams::default(), &object).await {
         Ok(_) => {}
         Err(kube::Error::Api(e)) if e.code == 409 => {}
         Err(e) => return Err(e).with_context(|| format!("virtual network {namespace}/{name}")),
     }
-    let is_ready = |object: Option<&DynamicObject>| {
-        let conditions = object.and_then(|object| object.data["status"]["conditions"].as_array());
-        conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+    let is_ready = |network: Option<&VirtualNetwork>| {
+        let conditions = network.map(|network| network.read_status().conditions).unwrap_or_default();
+        conditions.iter().any(|one| one.kind == condition::READY && one.status == "True")
     };
     let ready = await_condition(api, name, is_ready);
     tokio::time::timeout(Duration::from_secs(30), ready)

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::load_pods::NAMESPACE;
 use super::scene::{FLOWS, Scene, Seen};
 use super::{Stage, ms, nanos};
+use crate::reasons::Reasons;
 use crate::scale::elsewhere::{Elsewhere, Rates};
 use testbed::cluster::config::node_ip;
 use testbed::tools::load::{PORT, now};
@@ -44,7 +45,7 @@ struct Counts {
     slow: u64,
     refreshed: u64,
     /// Packets by the reason why they went slow, or what was learned.
-    reasons: BTreeMap<String, u64>,
+    reasons: Reasons,
     /// Lines of the metrics about invalidations of everything.
     unscoped: Vec<String>,
     /// Invalidations of everything because br-int changed.
@@ -190,17 +191,12 @@ fn stayed(before: &Counts, after: &Counts) -> Result<String, String> {
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let share = fast as f64 / (fast + slow).max(1) as f64;
     let (refreshed, everything) = (after.refreshed - before.refreshed, after.everything - before.everything);
-    let since = |(name, count): (&String, &u64)| {
-        let since = count - before.reasons.get(name).copied().unwrap_or_default();
-        (since > 20).then(|| format!("{name} {since}"))
-    };
-    let reasons: Vec<_> = after.reasons.iter().filter_map(since).collect();
     let unscoped = after.unscoped.join(", ");
     let text = format!(
         "{:.2} % of {} packets, {refreshed} refreshes, {everything} times everything was invalidated ({unscoped}); {}",
         share * 100.0,
         fast + slow,
-        reasons.join(", ")
+        after.reasons.since(&before.reasons, 20)
     );
     if share >= FAST && refreshed > 0 { Ok(text) } else { Err(text) }
 }
@@ -226,7 +222,7 @@ fn counts(stage: &Stage<'_>, scene: &Scene<'_>) -> Result<BTreeMap<String, Count
                     .filter(|line| !line.starts_with('#') && !line.ends_with(" 0"))
                     .map(str::to_owned)
                     .collect(),
-                reasons: serde_json::from_value(status["packetReasons"].clone())?,
+                reasons: Reasons::of(&status)?,
                 refreshed: status["packetReasons"]["refreshed"].as_u64().unwrap_or_default(),
                 everything: status["cache"]["bumps"]["flows"]
                     .as_u64()

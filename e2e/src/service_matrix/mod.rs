@@ -21,6 +21,7 @@ use testbed::cluster::config::{Config, Datapath, Runtime};
 
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
 use cell::Target;
+use clap::builder::PossibleValuesParser;
 use scene::Scene;
 
 /// How long a trial may take; the first one waits for OVN too.
@@ -48,9 +49,9 @@ enum Trial {
 /// On what to play it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Only the trials whose names contain this, such as `ipv6::cluster_ip`.
-    #[arg(long, default_value = "")]
-    only: String,
+    /// Only these trials.
+    #[arg(long, value_parser = PossibleValuesParser::new(TRIALS.map(|(name, _)| name)))]
+    only: Vec<String>,
     #[command(flatten)]
     shape: Shape,
 }
@@ -64,15 +65,22 @@ pub fn main() -> ExitCode {
         .main()
 }
 
-impl Addresses {
-    const ALL: [(&str, Self); 5] = [
-        ("cluster_ip", Self::ClusterIp),
-        ("node_port", Self::NodePort),
-        ("host_port", Self::HostPort),
-        ("external_ip", Self::ExternalIp),
-        ("load_balancer", Self::LoadBalancer),
-    ];
+/// All trials, by name.
+const TRIALS: [(&str, Trial); 11] = [
+    ("ipv4::cluster_ip", Trial::Cells(Addresses::ClusterIp, false)),
+    ("ipv4::node_port", Trial::Cells(Addresses::NodePort, false)),
+    ("ipv4::host_port", Trial::Cells(Addresses::HostPort, false)),
+    ("ipv4::external_ip", Trial::Cells(Addresses::ExternalIp, false)),
+    ("ipv4::load_balancer", Trial::Cells(Addresses::LoadBalancer, false)),
+    ("ipv6::cluster_ip", Trial::Cells(Addresses::ClusterIp, true)),
+    ("ipv6::node_port", Trial::Cells(Addresses::NodePort, true)),
+    ("ipv6::host_port", Trial::Cells(Addresses::HostPort, true)),
+    ("ipv6::external_ip", Trial::Cells(Addresses::ExternalIp, true)),
+    ("ipv6::load_balancer", Trial::Cells(Addresses::LoadBalancer, true)),
+    ("restart", Trial::Restart),
+];
 
+impl Addresses {
     fn take(self, target: Target) -> bool {
         match target {
             Target::ClusterIp => self == Self::ClusterIp,
@@ -89,18 +97,9 @@ impl Args {
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
-        let mut cases = Vec::new();
-        for (family, six) in [("ipv4", false), ("ipv6", true)] {
-            for (what, addresses) in Addresses::ALL {
-                let trial = format!("{family}::{what}");
-                if trial.contains(&self.only) {
-                    cases.push(Case::new(trial, LIMIT, Trial::Cells(addresses, six)));
-                }
-            }
-        }
-        if "restart".contains(&self.only) {
-            cases.push(Case::new("restart", LIMIT, Trial::Restart));
-        }
+        let is_wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
+        let cases = TRIALS.into_iter().filter(|(name, _)| is_wanted(name));
+        let cases = cases.map(|(name, trial)| Case::new(name, LIMIT, trial)).collect();
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
             fits(&config)?;
@@ -151,11 +150,14 @@ mod tests {
     #[test]
     fn every_cell_is_in_one_trial() {
         for cell in cell::cells().0 {
-            let trials = Addresses::ALL.iter().filter(|(_, addresses)| addresses.take(cell.target));
-            assert_eq!(trials.count(), 1, "{cell}");
+            let plays = |(_, trial): &&(&str, Trial)| match trial {
+                Trial::Cells(addresses, six) => *six == cell.six && addresses.take(cell.target),
+                Trial::Restart => false,
+            };
+            assert_eq!(TRIALS.iter().filter(plays).count(), 1, "{cell}");
         }
-        let names: BTreeSet<_> = Addresses::ALL.iter().map(|(name, _)| name).collect();
-        assert_eq!(names.len(), Addresses::ALL.len());
+        let names: BTreeSet<_> = TRIALS.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), TRIALS.len());
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::harness::Checks;
 use anyhow::{Context, Result};
-use serde_json::Value;
 use testbed::exec;
 use testbed::tools::survey::{Call, Outcome};
 use testbed::ui::say;
@@ -138,8 +137,8 @@ pub(super) fn check(
         queue.entry(cell.client).or_default().push_back((cell, 1));
     }
     let mut ports = BTreeSet::new();
+    let before = if ebpf { scene.reasons()? } else { BTreeMap::new() };
     // On a slow machine the first ones' entries must not be gone before all are looked at.
-    let before = if ebpf { scene.reasons()? } else { Vec::new() };
     let of_round = (ROUND / exec::patience() as usize).max(1);
     while queue.values().any(|list| !list.is_empty()) {
         let round: Vec<(Cell, u32)> =
@@ -176,8 +175,8 @@ pub(super) fn check(
     }
     if ebpf && wrong {
         // Why packets went through OVS, for who looks for the cause.
-        for (node, before, after) in grown(before, scene.reasons()?) {
-            say(format_args!("{node} counted meanwhile: {}", differences(&before, &after)));
+        for ((node, before), after) in before.iter().zip(scene.reasons()?.values()) {
+            say(format_args!("{} counted meanwhile: {}", node.name(), after.since(before, 0)));
         }
     }
     // Otherwise affinity would show nothing. A host port has one.
@@ -187,21 +186,6 @@ pub(super) fn check(
         checks.check("without affinity all endpoints answer", if all { Ok(text) } else { Err(text) });
     }
     Ok(())
-}
-
-/// The nodes' reasons before and after.
-fn grown(before: Vec<(Node, Value)>, after: Vec<(Node, Value)>) -> Vec<(&'static str, Value, Value)> {
-    before.into_iter().zip(after).map(|((node, before), (_, after))| (node.name(), before, after)).collect()
-}
-
-/// Reasons that were counted, and how often.
-fn differences(before: &Value, after: &Value) -> String {
-    let counts = after.as_object().into_iter().flatten();
-    let more = counts.filter_map(|(reason, count)| {
-        let more = count.as_u64()?.saturating_sub(before[reason].as_u64().unwrap_or_default());
-        (more > 0).then(|| format!("{reason} {more}"))
-    });
-    more.collect::<Vec<_>>().join(", ")
 }
 
 /// What was right of a cell.

@@ -19,6 +19,7 @@ use testbed::{exec, pod};
 use super::cell::{Client, Kind, Node, kinds};
 use super::objects::{NAMESPACE, PODS, name, pod as pod_object, service, slices, status};
 use super::world::{BACKEND_PORTS, Pair, World, network};
+use crate::reasons::Reasons;
 use crate::ways;
 
 /// A process that ends with this.
@@ -148,8 +149,8 @@ impl<'a> Scene<'a> {
     }
 
     /// How often each node counted each reason.
-    pub(super) fn reasons(&self) -> Result<Vec<(Node, Value)>> {
-        let of = |node: Node| Ok((node, self.bed.agent(node.name()).status()?["packetReasons"].take()));
+    pub(super) fn reasons(&self) -> Result<BTreeMap<Node, Reasons>> {
+        let of = |node: Node| Ok((node, Reasons::of(&self.bed.agent(node.name()).status()?)?));
         [Node::N1, Node::N2].into_iter().map(of).collect()
     }
 

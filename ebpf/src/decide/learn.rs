@@ -182,9 +182,17 @@ const SOURCE_PORT: u64 = 0xffff << 16;
 
 /// Compares an entry with `answer`, made of the packet that comes out of OVS. `is_current`: nothing that concerns the entry has changed,
 /// so that another answer is not expected. Another outer UDP source port is the same answer: OVS may
-/// choose one at any time. `audit`: answers are compared; without it any answer is the entry's, for measuring what comparing costs.
+/// choose one at any time. `audit`: answers are compared; without it any answer is the entry's, for measuring what comparing costs, but for
+/// one that is likely only: an entry needs several of those to agree.
 #[inline(always)]
-pub fn compare<T: Tuple>(entry: &Entry<T>, answer: &Entry<T>, is_current: bool, audit: bool) -> Compared {
+pub fn compare<T: Tuple>(
+    entry: &Entry<T>,
+    answer: &Entry<T>,
+    tie: Tie,
+    is_current: bool,
+    audit: bool,
+) -> Compared {
+    let audit = audit || matches!(tie, Tie::Likely);
     let mut other = source_port_moved(entry, answer) & !SOURCE_PORT;
     let mut at = 0;
     while at < HEADER_WORDS {

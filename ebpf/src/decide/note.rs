@@ -112,16 +112,16 @@ fn next(cursors: &mut [Cursor; 2], slots: u32, share: Share, random: impl FnOnce
     } else {
         (&mut cursors[0], 0, whole - whole / 4)
     };
-    let at = cursor.at.wrapping_add(1);
-    cursor.at = if at < length { at } else { 0 };
+    let at = if cursor.at < length { cursor.at } else { 0 };
+    cursor.at = at.wrapping_add(1);
     // The greatest power of two of which the length is a multiple, so that the last group is whole too.
     let group = length & length.wrapping_neg();
     let places = (if group < GROUP { group } else { GROUP }).saturating_sub(1);
-    if cursor.at & places == 0 {
+    if at & places == 0 {
         cursor.key = random() & places;
     }
     let cpu = share.cpu & ((1 << (share.cpu_shift & 31)) - 1);
-    cpu * whole + begin + (cursor.at ^ cursor.key)
+    cpu * whole + begin + (at ^ cursor.key)
 }
 
 /// A slot for a single IPv4 packet.
@@ -182,6 +182,15 @@ mod tests {
         }
         assert!(distances.first().is_some_and(|&least| least > length - GROUP), "{distances:?}");
         assert!(distances.len() > 32, "{distances:?}");
+    }
+
+    #[test]
+    fn nobody_knows_the_first_slot_either() {
+        let first = |random: u32| {
+            let share = Share { cpu: 0, cpu_shift: 0, urgent: false };
+            single(&mut Cursors::default(), share, || random)
+        };
+        assert_eq!((first(5), first(GROUP + 6)), (5, 6));
     }
 
     #[test]

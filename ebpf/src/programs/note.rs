@@ -113,10 +113,10 @@ fn slot<F: Family>(
     note::is_free(slot, terms).then_some((number, slot))
 }
 
-/// Draws a number for the order of slots.
+/// Draws a number.
 #[inline(always)]
 pub(super) fn random() -> u32 {
-    // SAFETY: draws a number.
+    // SAFETY: the helper takes nothing.
     unsafe { bpf_get_prandom_u32() }
 }
 

@@ -200,7 +200,7 @@ impl World {
             return;
         }
         let compared = |entry: &Entry<Tuple4>| {
-            compare(entry, &value, is_current(&KEY, entry, terms.change, bucket), true)
+            compare(entry, &value, tie, is_current(&KEY, entry, terms.change, bucket), true)
         };
         match self.entry.as_mut().map(|entry| (compared(entry), entry)) {
             Some((Compared::Same, entry)) => {

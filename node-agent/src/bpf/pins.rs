@@ -1,7 +1,7 @@
 //! Files under the agent's bpffs directory: names, creation and removal.
 //!
 //! ```text
-//! <dir>/v10/<MAP>                           maps of layout 10
+//! <dir>/v10/<MAP>                          maps of layout 10
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
 //! <dir>/xdp/xdp_uplink-<ifindex>           the XDP program on the uplink
 //! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself

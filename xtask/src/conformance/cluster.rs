@@ -109,13 +109,11 @@ impl Cluster {
         let file = fs::canonicalize(file).with_context(|| format!("cannot read {}", file.display()))?;
         let name = file.to_str().with_context(|| format!("{} is no UTF-8", file.display()))?;
         let applied = self.kubectl(&["apply", "-f", name])?;
-        for object in applied.lines().filter_map(|line| line.split_whitespace().next()) {
-            let condition = match object.split(['.', '/']).next() {
-                Some("deployment") => "condition=Available",
-                Some("virtualnetwork") => "condition=Ready",
-                _ => continue,
-            };
-            self.kubectl(&["wait", "--for", condition, "--timeout=120s", "-n", "default", object])?;
+        for (kind, condition) in [("deployment", "Available"), ("virtualnetwork", "Ready")] {
+            if applied.lines().any(|line| line.starts_with(kind)) {
+                let condition = format!("--for=condition={condition}");
+                self.kubectl(&["wait", &condition, "--timeout=120s", "--all", "-A", kind])?;
+            }
         }
         exec::say(format_args!("applied {name}"));
         Ok(())

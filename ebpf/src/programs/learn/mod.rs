@@ -3,7 +3,6 @@
 
 mod report;
 
-use aya_ebpf::helpers::bpf_get_prandom_u32;
 use ebpf::decide::tuple::Tuple;
 use ebpf::{
     decide::{
@@ -197,8 +196,7 @@ fn learn<F: Family, const AT: u32>(
     }
     // SAFETY: inside the packet, as just checked: two words without a tunnel, all of them with one.
     let word = |number: usize| unsafe { *front.word(number) };
-    // SAFETY: draws a number.
-    let deadline = learn::deadline(terms, unsafe { bpf_get_prandom_u32() });
+    let deadline = learn::deadline(terms, note::random());
     // SAFETY: a map value that an LRU map may reuse, as in `forward`.
     let mut found = F::flows().get_ptr_mut(&key).map(|entry| unsafe { &mut *entry });
     if let Some(entry) = &mut found
@@ -271,7 +269,7 @@ fn save<F: Family>(
         learn::is_learnable(entry)?;
         let compared = if service::same_path(entry, value) {
             let is_current = entry.checked == terms.change || conn::is_current::<F>(key, entry, terms.change);
-            learn::compare(entry, value, is_current, count::counting())
+            learn::compare(entry, value, tie, is_current, count::counting())
         } else {
             Compared::New
         };

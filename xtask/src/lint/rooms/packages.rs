@@ -82,6 +82,7 @@ pub(super) const PACKAGES: &[Package] = &[
             "expect",
             "process",
             "random",
+            "reasons",
             "demo",
             "ways",
             "ovn_kubernetes_parity",
