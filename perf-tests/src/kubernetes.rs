@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use api::virtual_network::{VirtualNetwork, condition};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 use testbed::cluster::Actor;
@@ -36,10 +36,11 @@ pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<()> 
 
 /// Makes an isolated virtual network if it is not there, and waits until the controller has taken it.
 pub(crate) async fn ensure_network(client: &Client, namespace: &str, name: &str, subnet: &str) -> Result<()> {
-    let api: Api<VirtualNetwork> = Api::namespaced(client.clone(), namespace);
-    let object: VirtualNetwork =
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"subnets": [subnet]}}))?;
-    match api.create(&PostParams::default(), &object).await {
+    // The type itself is for reading: it has no `apiVersion` and `kind` to create an object with.
+    let resource = ApiResource::erase::<VirtualNetwork>(&());
+    let object = DynamicObject::new(name, &resource).data(json!({"spec": {"subnets": [subnet]}}));
+    let untyped: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    match untyped.create(&PostParams::default(), &object).await {
         Ok(_) => {}
         Err(kube::Error::Api(e)) if e.code == 409 => {}
         Err(e) => return Err(e).with_context(|| format!("virtual network {namespace}/{name}")),
@@ -48,7 +49,8 @@ pub(crate) async fn ensure_network(client: &Client, namespace: &str, name: &str,
         let conditions = network.map(|network| network.read_status().conditions).unwrap_or_default();
         conditions.iter().any(|one| one.kind == condition::READY && one.status == "True")
     };
-    let ready = await_condition(api, name, is_ready);
+    let networks: Api<VirtualNetwork> = Api::namespaced(client.clone(), namespace);
+    let ready = await_condition(networks, name, is_ready);
     tokio::time::timeout(Duration::from_secs(30), ready)
         .await
         .with_context(|| format!("virtual network {namespace}/{name} is not Ready after 30 s"))??;
