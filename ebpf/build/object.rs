@@ -121,6 +121,8 @@ fn compiled_for_bpf(command: &mut Command, workspace: &Path, target_dir: &Path) 
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "2")
+        // Procedural macros of the build: hundreds of megabytes of it.
+        .env("CARGO_PROFILE_RELEASE_BUILD_OVERRIDE_DEBUG", "false")
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{failures, junit};
+use super::{disk, failures, junit};
 use crate::tally::{CLOSING, Tally};
 use crate::{exec, paths};
 
@@ -267,7 +267,9 @@ fn count(outcome: &Outcome, tally: &mut Tally) {
     {
         tally.keep(name, said);
     }
-    exec::say(format_args!("--- {name} took {time:.0?}, processors idle {idle} %"));
+    let room =
+        disk::free().map_or_else(|error| format!("{error:#}"), |free| format!("{} free", disk::Size(free)));
+    exec::say(format_args!("--- {name} took {time:.0?}, processors idle {idle} %; disk: {room}"));
 }
 
 /// Where JUnit files go.

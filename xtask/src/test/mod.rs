@@ -1,5 +1,6 @@
 //! `cargo xtask test`: runs every test, at the same time as others where possible, and ends with one line that counts them.
 
+mod disk;
 mod failures;
 mod jobs;
 mod junit;
@@ -12,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::tally::Tally;
-use crate::{build, build_ebpf, exec, image, setup};
+use crate::{build, build_ebpf, exec, image, paths, setup};
 use jobs::{Job, Lane, Took};
 use programs::TestProgram;
 
@@ -40,6 +41,11 @@ pub(crate) fn run(args: &Args, verbs: &clap::Command) -> Result<()> {
     }
     let mut tally = Tally::default();
     let begin = Instant::now();
+    let room = disk::Watch::begin()?;
+    if let Some(warning) = disk::warning(disk::free()?, args.quick || paths::target().join("image").exists())
+    {
+        exec::say(warning);
+    }
     exec::heading("setup");
     tally.step("setup", setup::ensure());
     exec::heading("build");
@@ -58,6 +64,7 @@ pub(crate) fn run(args: &Args, verbs: &clap::Command) -> Result<()> {
     exec::heading("result");
     tally.report();
     exec::say(format_args!("took {:.0?}, setup and build {built:.0?} of it", begin.elapsed()));
+    exec::say(room.end()?);
     exec::say(tally.closing_line());
     if tally.is_good() { Ok(()) } else { std::process::exit(1) }
 }
