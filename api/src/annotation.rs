@@ -117,6 +117,9 @@ pub struct PodNetwork {
     /// MTU of the pod's interface in bytes; none for the cluster network, whose MTU is a flag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// The agent asks on the network whether another host uses one of the addresses before the pod has them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detect_duplicates: bool,
 }
 
 /// A route inside a pod.

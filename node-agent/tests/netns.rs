@@ -8,6 +8,7 @@ use common::{Pod, on_a_node};
 use node_agent::kernel::link::{LinkError, Netlink, Route, Veth, address::Neighbour, ethtool};
 use node_agent::kernel::netns::Netns;
 use node_agent::kernel::sysctl;
+use node_agent::pod::duplicates::{self, Asked};
 
 fn veth<'a>(name: &'a str, peer: &'a str) -> Veth<'a> {
     Veth { name, mac: None, group: 0, peer, peer_mac: None, peer_group: 0, peer_netns: None, mtu: 1400 }
@@ -190,4 +191,84 @@ fn lists_asked_for_at_once_are_all_complete() {
             assert!(links.unwrap() > 80);
         }
     });
+}
+
+/// The pod's side of `find` and `announce`, with both families.
+fn asked(mac: api::MacAddr) -> Vec<Asked> {
+    let addresses = ["172.16.1.7", "fd00:1::7"].map(|ip| ip.parse().unwrap()).into();
+    vec![Asked { ifname: "net1".to_owned(), mac, addresses }]
+}
+
+#[test]
+fn an_address_that_another_host_uses_is_found_and_an_announcement_is_heard() {
+    on_a_node(async || {
+        let pod = Pod::new();
+        let netns = Netns::open(pod.path()).unwrap();
+        let netlink = Netlink::open().unwrap();
+        let mac: api::MacAddr = "0a:58:ac:10:01:07".parse().unwrap();
+        let pair = Veth {
+            mac: Some("52:54:00:01:02:03".parse().unwrap()),
+            peer_mac: Some(mac),
+            peer_netns: Some(netns.raw_fd()),
+            ..veth("host0", "net1")
+        };
+        netlink.create_veth(&pair).await.unwrap();
+        let host = netlink.get("host0").await.unwrap();
+        netlink.set_up(host.index, "host0").await.unwrap();
+        inside(&netns, async |inner| {
+            let net1 = inner.get("net1").await.unwrap();
+            inner.set_up(net1.index, "net1").await.unwrap();
+        })
+        .await;
+        sysctl::set_interface("ipv6", "host0", "accept_dad", "0").unwrap();
+        netlink.add_address(host.index, "host0", "172.16.1.1/24".parse().unwrap()).await.unwrap();
+        netlink.add_address(host.index, "host0", "fd00:1::1/64".parse().unwrap()).await.unwrap();
+        assert_eq!(duplicates::find(asked(mac), &netns).await.unwrap(), []);
+
+        for taken in ["172.16.1.7", "fd00:1::7"] {
+            let address: ipnet::IpNet =
+                format!("{taken}/{}", if taken.contains(':') { 64 } else { 24 }).parse().unwrap();
+            netlink.add_address(host.index, "host0", address).await.unwrap();
+            let found = duplicates::find(asked(mac), &netns).await.unwrap();
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!((found[0].ifname.as_str(), found[0].address), ("net1", address.addr()));
+            assert_eq!(found[0].user, host.mac.unwrap());
+            // A host of another cluster may have the pod's own MAC address with the address.
+            netlink.set_mac(host.index, "host0", mac).await.unwrap();
+            let found = duplicates::find(asked(mac), &netns).await.unwrap();
+            assert_eq!(found.first().map(|one| one.user), Some(mac), "{found:?}");
+            netlink.set_mac(host.index, "host0", host.mac.unwrap()).await.unwrap();
+            netlink.delete_address(host.index, "host0", address).await.unwrap();
+        }
+        assert_eq!(duplicates::find(asked(mac), &netns).await.unwrap(), []);
+
+        // The host has old entries for both.
+        let other: api::MacAddr = "52:54:00:09:09:09".parse().unwrap();
+        for one in &asked(mac)[0].addresses {
+            old_neighbour(*one, other);
+        }
+        duplicates::announce(asked(mac), &netns).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        let known = neighbours();
+        assert_eq!(known.matches(&mac.to_string()).count(), 2, "{known}");
+
+        let gone = vec![Asked { ifname: "net9".to_owned(), ..asked(mac)[0].clone() }];
+        let error = duplicates::find(gone, &netns).await.unwrap_err().to_string();
+        assert!(error.contains("net9"), "{error}");
+    });
+}
+
+fn ip(arguments: &[&str]) -> String {
+    let out = std::process::Command::new("ip").args(arguments).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+fn old_neighbour(address: std::net::IpAddr, mac: api::MacAddr) {
+    let (address, mac) = (address.to_string(), mac.to_string());
+    ip(&["neigh", "replace", &address, "lladdr", &mac, "dev", "host0", "nud", "stale"]);
+}
+
+fn neighbours() -> String {
+    ip(&["neigh", "show", "dev", "host0"])
 }

@@ -158,6 +158,8 @@ pub struct Attached {
     pub routes: Vec<PodRoute>,
     /// MTU of the interface, bytes.
     pub mtu: u32,
+    /// The agent asks on the network whether others use the addresses before the pod has them.
+    pub detect_duplicates: bool,
 }
 
 /// The networks of the index, and which pods are attached to them.
@@ -280,6 +282,7 @@ mod tests {
             default_gateways: Vec::new(),
             routes: Vec::new(),
             mtu: 1400,
+            detect_duplicates: false,
         };
         index.networks.attach(&pod, &[], std::slice::from_ref(&attached));
         let all = Dirty::from([Unit::Network(blue.clone()), Unit::Pod(pod.clone())]);

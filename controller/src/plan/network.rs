@@ -218,7 +218,10 @@ pub fn port_items(index: &Index, pod: &Pod, node: &Node, attached: &Attached) ->
     ids.push((ovn_name::key::NAD, attached.key.clone()));
     ids.push(("namespace", pod.name.namespace.clone()));
     ids.push(("pod", "true".to_owned()));
-    let row = super::pod::port_row(&port, pod, node, attached.mac, &attached.addresses);
+    let row = match attached.detect_duplicates {
+        true => super::pod::asking_port_row,
+        false => super::pod::port_row,
+    }(&port, pod, node, attached.mac, &attached.addresses);
     vec![row.with("external_ids", Datum::map(ids)).into(), Item::link(&switch_key(network), "ports", &port)]
 }
 

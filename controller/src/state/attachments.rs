@@ -53,6 +53,7 @@ fn from_entry(key: &str, entry: &PodNetwork) -> Option<Attached> {
         default_gateways: entry.gateway_ips.clone(),
         routes: entry.routes.clone(),
         mtu: entry.mtu.unwrap_or_default(),
+        detect_duplicates: entry.detect_duplicates,
     })
 }
 
@@ -73,6 +74,7 @@ fn entry(attached: &Attached) -> PodNetwork {
         role: Some(ROLE_SECONDARY.to_owned()),
         interface: Some(attached.interface.clone()),
         mtu: Some(attached.mtu).filter(|mtu| *mtu > 0),
+        detect_duplicates: attached.detect_duplicates,
     }
 }
 
@@ -275,6 +277,7 @@ impl State {
             .map_err(|error| (NoticeKind::Network, error))?;
         let claim = self.claim_for(seen, wanted, network)?;
         let (name, mtu) = (network.name.clone(), network.mtu);
+        let is_physical = network.localnet.is_some();
         let subnets = network.subnets.clone();
         let default_gateways = match (wanted.default_route, wanted.gateways.is_empty()) {
             (true, true) => subnets.iter().map(|subnet| subnet.gateway).collect(),
@@ -290,6 +293,8 @@ impl State {
         let owner = Owner { uid: seen.pod.uid.clone(), key: key.clone() };
         let is_new = self.network_ipam.get(&name, &owner).is_none();
         let ips = claim.as_ref().map_or(&wanted.ips, |claim| &claim.ips);
+        // Others may have an address there of which the controller does not know.
+        let detect_duplicates = is_physical && !ips.is_empty();
         let wish =
             Wish { ips, mac: wanted.mac, claim: claim.as_ref().map(|claim| &claim.name), is_old: false };
         let grant = self.network_ipam.give(&name, &owner, wish, self.now).map_err(|error| {
@@ -308,6 +313,7 @@ impl State {
             default_gateways,
             routes: Vec::new(),
             mtu,
+            detect_duplicates,
         };
         Ok(One { attached, owner, is_new, claim })
     }

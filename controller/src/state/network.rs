@@ -30,5 +30,6 @@ pub fn of_pod(config: &Config, allocation: &Allocation) -> PodNetwork {
         role: Some(ROLE_PRIMARY.to_owned()),
         interface: None,
         mtu: None,
+        detect_duplicates: false,
     }
 }

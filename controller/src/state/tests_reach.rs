@@ -59,6 +59,27 @@ fn a_network_of_a_vlan_waits_for_a_node_with_its_physical_network_and_pods_for_t
     assert_eq!(condition(&report(&mut state, "blue"), "Ready").1, "NoPhysicalNetwork");
 }
 
+#[test]
+fn static_addresses_on_a_physical_network_are_asked_for_there_and_others_are_not() {
+    let mut state = state();
+    let physical = json!({"reach": "Localnet", "subnets": ["172.16.24.0/24"], "localnet": {"physicalNetwork": "dc", "vlan": 100}});
+    state.virtual_networks(Watched::Apply(seen(object("x", "blue", 1, physical))));
+    let isolated = json!({"reach": "Isolated", "subnets": ["172.16.25.0/24"]});
+    state.virtual_networks(Watched::Apply(seen(object("x", "red", 2, isolated))));
+    state.nodes(Watched::Apply(node_with("n1", r#"["dc"]"#)));
+    let mut asks = |pod: &str, network: &str, more: &str| {
+        let request = format!(r#"[{{"name":"{network}","interface":"net1"{more}}}]"#);
+        let effects = state.pods(Watched::Apply(asking(pod, &request)));
+        assert_eq!(messages(&effects), [""; 0]);
+        let name = NamespacedName::new("x", pod);
+        // Its annotation says the same, and so does a controller that reads it.
+        state.index.pods[&name].attachments[0].detect_duplicates
+    };
+    assert!(asks("a", "blue", r#","ip_address":"172.16.24.77""#));
+    assert!(!asks("b", "blue", ""));
+    assert!(!asks("c", "red", r#","ip_address":"172.16.25.77""#));
+}
+
 fn listing(namespace: &str, name: &str, created: u32, net: &str, peers: &[&str]) -> SeenNetwork {
     seen(object(namespace, name, created, json!({"subnets": [net], "peers": peers})))
 }

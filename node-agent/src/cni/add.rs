@@ -3,7 +3,7 @@
 //!
 //! Order: links of the first interface (concurrently with the wait for addresses), then those of the others, which the addresses name;
 //! then the interfaces in the pod, and concurrently the node's ends followed by OVS ports and eBPF programs; then the wait for
-//! `ovn-installed` of all.
+//! `ovn-installed` of all. Interfaces whose addresses others on the network may have get them only then, if nobody has.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -26,6 +26,7 @@ use crate::node::Node;
 use crate::node::calls::Cancel;
 use crate::node::timing::{Steps, timed};
 use crate::ovs::ports::PodPort;
+use crate::pod::duplicates::{self, Asked, Duplicate};
 use crate::pod::links::{self, Ends, PodEnd};
 use crate::pod::pod_netns::{self, PodSide};
 use crate::pod::{AttachError, endpoints};
@@ -208,6 +209,9 @@ impl Add<'_> {
             Ok::<_, CniError>(())
         };
         steps.time("installed", cancel.unless(installed)).await.map_err(CniError::again)??;
+        if sides.iter().any(|side| side.addresses_later) {
+            steps.time("duplicates", self.address_alone(&sides)).await?;
+        }
         self.still_current()?;
         Ok(self.results(&host.links, &sides))
     }
@@ -287,6 +291,33 @@ impl Add<'_> {
             // The `bandwidth` plugin limits the interface that the runtime named.
             shares_ingress: attach::is_first(&one.id) && limits_sending(),
         }
+    }
+
+    /// Gives interfaces their addresses that others on the network may have, unless they do.
+    async fn address_alone(&self, sides: &[PodSide]) -> Result<(), CniError> {
+        let asked = |side: &PodSide| Asked {
+            ifname: side.ifname.clone(),
+            mac: side.mac,
+            addresses: side.addresses.iter().map(IpNet::addr).collect(),
+        };
+        let asked: Vec<Asked> = sides.iter().filter(|side| side.addresses_later).map(asked).collect();
+        let found = duplicates::find(asked.clone(), self.netns).await?;
+        let errors = found.iter().map(|duplicate| self.duplicate(duplicate)).collect();
+        if let Some(error) = CniError::join(errors) {
+            return Err(error);
+        }
+        pod_netns::address(sides.to_vec(), self.netns).await?;
+        Ok(duplicates::announce(asked, self.netns).await?)
+    }
+
+    fn duplicate(&self, found: &Duplicate) -> CniError {
+        let Duplicate { ifname, address, user } = found;
+        let key = self.all.all().find(|one| one.ifname == *ifname).map_or("", |one| &one.key);
+        CniError::again(format!(
+            "pod {}: interface {ifname}: {address} is in use on the physical network of virtual network {key}, by the host with MAC \
+             address {user}. Take it from that host, or give the pod another; the runtime tries again",
+            self.pod
+        ))
     }
 
     fn results(&self, hosts: &[Link], sides: &[PodSide]) -> AddResults {

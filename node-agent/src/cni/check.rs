@@ -141,6 +141,7 @@ pub fn expected(prev: &Value, ifname: &str) -> Result<PodSide, CniError> {
         routes: Vec::new(),
         complete_checksums: false,
         takes_default: false,
+        addresses_later: false,
     };
     for ip in list("ips") {
         let of_us =

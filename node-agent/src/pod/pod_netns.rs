@@ -30,6 +30,8 @@ pub struct PodSide {
     pub complete_checksums: bool,
     /// Default routes of this interface take the place of those that the pod has: of another plugin, whose interface came before.
     pub takes_default: bool,
+    /// The addresses and routes are not set with the rest but by [`address`]: first the network is asked whether others use them.
+    pub addresses_later: bool,
 }
 
 /// Default gateways of an entry of the pod's annotation.
@@ -49,6 +51,22 @@ pub async fn configure(sides: Vec<PodSide>, netns: &Netns) -> Result<(), AttachE
     let work = async move |netlink: Netlink| {
         for side in &sides {
             side.apply(&netlink).await?;
+        }
+        Ok::<_, LinkError>(())
+    };
+    inside(netns, work).await?.map_err(AttachError::from)
+}
+
+/// Sets the addresses and routes of interfaces of one pod that [`configure`] left out.
+///
+/// # Errors
+/// An interface cannot be configured; the ones after it are left as they are.
+pub async fn address(sides: Vec<PodSide>, netns: &Netns) -> Result<(), AttachError> {
+    let work = async move |netlink: Netlink| {
+        for side in sides.iter().filter(|side| side.addresses_later) {
+            let index = netlink.get(&side.ifname).await?.index;
+            side.add_addresses(&netlink, index).await?;
+            side.add_routes(&netlink, index).await?;
         }
         Ok::<_, LinkError>(())
     };
@@ -83,6 +101,7 @@ impl PodSide {
             routes: network.routes.iter().map(|r| (r.dest, r.next_hop)).collect(),
             complete_checksums,
             takes_default: false,
+            addresses_later: network.detect_duplicates,
         }
     }
 
@@ -118,10 +137,23 @@ impl PodSide {
         if self.complete_checksums {
             ethtool::disable_tx_checksum(name)?;
         }
-        for address in &self.addresses {
-            netlink.add_address(index, name, *address).await?;
+        if self.addresses_later {
+            return netlink.set_up(index, name).await;
         }
+        self.add_addresses(netlink, index).await?;
         netlink.set_up(index, name).await?;
+        self.add_routes(netlink, index).await
+    }
+
+    async fn add_addresses(&self, netlink: &Netlink, index: u32) -> Result<(), LinkError> {
+        for address in &self.addresses {
+            netlink.add_address(index, &self.ifname, *address).await?;
+        }
+        Ok(())
+    }
+
+    async fn add_routes(&self, netlink: &Netlink, index: u32) -> Result<(), LinkError> {
+        let name = &self.ifname;
         for route in self.routes_of(index) {
             if self.takes_default && route.dest.prefix_len() == 0 {
                 netlink.replace_route(name, &route).await?;

@@ -199,6 +199,7 @@ mod tests {
                 default_gateways: Vec::new(),
                 routes: Vec::new(),
                 mtu: 1400,
+                detect_duplicates: false,
             })
             .collect();
         pod

@@ -191,6 +191,7 @@ fn attached(address: &str) -> Attached {
         default_gateways: Vec::new(),
         routes: Vec::new(),
         mtu: 1400,
+        detect_duplicates: false,
     }
 }
 
@@ -215,6 +216,25 @@ fn a_pods_port_is_on_the_networks_switch_bound_to_the_pods_node() {
     let without = plan(&index, &config(), &unit);
     assert_eq!(rows(&without)["Logical_Switch_Port shop_a"], with);
     assert_eq!(rows(&without).len(), 1);
+}
+
+#[test]
+fn a_port_whose_addresses_others_may_have_may_ask_for_them_and_is_not_announced() {
+    let mut index = Index::new(Vec::new());
+    index.apply_node(node("n1", 2));
+    index.apply_network(network(Reach::Isolated, &["172.16.24.0/24", "fd00:24::/64"]));
+    let mut row = |address: &str, detect_duplicates| {
+        index.apply_pod(pod(vec![Attached { detect_duplicates, ..attached(address) }]));
+        let items = plan(&index, &config(), &Unit::Pod(NamespacedName::new("shop", "a")));
+        rows(&items)["Logical_Switch_Port shop.ovn-ls-24.net2_shop_a"].clone()
+    };
+    let plain = row("172.16.24.55/24", false);
+    assert!(!plain.contains("disable_garp_rarp") && !plain.contains("0.0.0.0"), "{plain}");
+    let asking = row("172.16.24.55/24", true);
+    assert!(asking.contains("disable_garp_rarp"), "{asking}");
+    assert_eq!(asking.matches("0.0.0.0").count(), 1, "as a sender alone, no address of the port: {asking}");
+    let six = row("fd00:24::55/64", true);
+    assert!(six.contains("disable_garp_rarp") && !six.contains("0.0.0.0"), "{six}");
 }
 
 #[test]

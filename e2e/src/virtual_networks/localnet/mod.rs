@@ -1,6 +1,7 @@
 //! Networks on VLANs of a physical network: pods reach one another and an outside host there with their own addresses, on one node and
 //! across nodes, and nothing of another VLAN; who may make such networks; nodes that do not have the physical network.
 
+mod duplicates;
 mod fabric;
 
 use std::net::IpAddr;
@@ -83,6 +84,7 @@ pub(super) fn check(scene: &Scene<'_>, ebpf: bool, checks: &mut Checks) -> Resul
     default_route(red, checks)?;
     other_vlan(red, checks)?;
     spoofing(red, checks)?;
+    duplicates::check(red, checks)?;
     if ebpf {
         for node in NODES {
             checks.check(
