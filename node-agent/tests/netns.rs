@@ -1,6 +1,6 @@
 //! Links and namespaces against the real kernel. Needs root.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod common;
 

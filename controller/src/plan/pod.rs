@@ -38,8 +38,8 @@ pub(super) fn port_row(
     row_with(port, pod, node, &port_address(mac, addresses), Vec::new())
 }
 
-/// As [`port_row`], for a port whose pod asks on the network whether others use its addresses before it has them, and tells the network
-/// when it has.
+/// The row of [`port_row`] for a port whose pod asks on the network whether others use its addresses before it has them, and tells the
+/// network when it has.
 pub(super) fn asking_port_row(
     port: &RowKey,
     pod: &Pod,

@@ -42,7 +42,7 @@ const ROOM: usize = 512;
 pub struct Asked {
     /// Interface name in the pod.
     pub ifname: String,
-    /// Its MAC address.
+    /// MAC address of the interface.
     pub mac: MacAddr,
     /// The addresses that it is to have.
     pub addresses: Vec<IpAddr>,
