@@ -126,12 +126,6 @@ impl Config {
                 )));
             }
         }
-        if !self.has_family(true) {
-            return Err(ConfigError::Missing(
-                "no cluster subnet is IPv4; IPv6 alone is not supported, IPv4 with IPv6 beside it is"
-                    .to_owned(),
-            ));
-        }
         Ok(())
     }
 
@@ -281,9 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_alone_is_refused_with_what_is_possible() {
-        let text = config("fd00::/48/64", "10.96.0.0/16").with_default_ranges().validate().unwrap_err();
-        assert!(text.to_string().contains("IPv6 alone is not supported"), "{text}");
+    fn a_cluster_of_ipv6_alone_has_no_ipv4_range_that_it_does_not_name() {
+        let named = config("fd00::/48/64", "fd00:10:96::/112");
+        let config = Config { join_subnets: Vec::new(), masquerade_subnets: Vec::new(), ..named };
+        let config = config.with_default_ranges();
+        config.validate().unwrap();
+        let all = config.join_subnets.iter().chain(&config.masquerade_subnets);
+        assert!(all.clone().count() == 2 && all.clone().all(|net| net.addr().is_ipv6()), "{config:?}");
     }
 
     #[test]

@@ -147,10 +147,6 @@ fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
 /// The node has no usable addresses or routes, a step of the migration failed, or OVS is not available.
 pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let config = Arc::clone(&context.config);
-    anyhow::ensure!(
-        families(&config).contains(&Family::V4),
-        "--cluster-subnets has no IPv4 CIDR; IPv6-only clusters are not supported, dual-stack ones are"
-    );
     let masquerade = masquerade_ranges(&config)?;
     let taken = migration(&context, &masquerade).take(&config.gateway_interface).await?;
     let seen = migration(&context, &masquerade).observe(&taken.journal).await?;

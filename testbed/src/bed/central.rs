@@ -1,5 +1,6 @@
 //! The host with the control plane, as far as it is ours: OVN's databases, northd, and our controller.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -39,7 +40,7 @@ pub(crate) fn start_ovn(bed: &Bed) -> Result<()> {
         ];
         central.start(&format!("ovsdb-{kind}"), &argv, ENVIRONMENT)?;
         // The probe of the server is off, as clients have one of their own.
-        let target = format!("ptcp:{port}:{CENTRAL_IP}");
+        let target = format!("ptcp:{port}:{}", bracketed(config.underlay_ip(CENTRAL_IP)));
         exec::retry(Duration::from_secs(10), "the database answers", || {
             let mut command = central.command(config.ovs(&format!("ovn-{kind}ctl")))?;
             command.args(["--timeout=5", "--no-leader-only", &format!("--db=unix:{socket}")]);
@@ -144,13 +145,18 @@ pub(crate) fn start_controller(bed: &Bed) -> Result<()> {
     bed.host("central").start("controller", &argv, &[])
 }
 
+/// An address as OVSDB's targets have it (ovsdb(7)).
+fn bracketed(ip: IpAddr) -> String {
+    if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }
+}
+
 /// The flags of the controller.
 #[must_use]
 pub fn controller_arguments(config: &Config) -> Vec<String> {
     let flag = |name: &str, value: String| format!("--{name}={value}");
     vec![
         flag("kubeconfig", config.kubeconfig("controller").display().to_string()),
-        flag("nb", format!("tcp:{CENTRAL_IP}:{NB_PORT}")),
+        flag("nb", format!("tcp:{}", config.central(NB_PORT))),
         flag("cluster-subnets", config.cluster_subnets.clone()),
         flag("service-cidrs", config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
         flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),

@@ -50,7 +50,7 @@ pub(crate) fn start(bed: &Bed) -> Result<()> {
         get.args([
             "probe",
             "get",
-            &CENTRAL_IP.to_string(),
+            &config.underlay_ip(CENTRAL_IP).to_string(),
             &API_PORT.to_string(),
             "/readyz",
             "--body",
@@ -126,9 +126,9 @@ fn api_server(config: &Config) -> Vec<String> {
     let mut argv = vec![
         text(config.kubernetes("kube-apiserver")),
         "--etcd-servers=http://127.0.0.1:2379".into(),
-        "--bind-address=0.0.0.0".into(),
+        flag("bind-address", if config.ipv6_only { "::" } else { "0.0.0.0" }),
         flag("secure-port", &API_PORT.to_string()),
-        flag("advertise-address", &CENTRAL_IP.to_string()),
+        flag("advertise-address", &config.underlay_ip(CENTRAL_IP).to_string()),
         flag("service-cluster-ip-range", &config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
         "--authorization-mode=Node,RBAC".into(),
         pki("client-ca-file", "ca.crt"),

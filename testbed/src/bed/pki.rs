@@ -151,7 +151,7 @@ fn kubeconfig(config: &Config, user: &str, credential: &serde_json::Value) -> St
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "bed", "cluster": {
-            "server": format!("https://{CENTRAL_IP}:{API_PORT}"),
+            "server": format!("https://{}", config.central(API_PORT)),
             "certificate-authority": config.pki("ca.crt"),
         }}],
         "users": [{"name": user, "user": credential}],

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use super::Bed;
 use super::ENVIRONMENT;
 use super::config::{
-    AGENT_PORT, CENTRAL_IP, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6,
-    POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id,
+    AGENT_PORT, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, POD_MTU, SB_PORT,
+    SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id,
 };
 use crate::exec;
 
@@ -116,7 +116,7 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("node-name", node.to_owned()),
         flag("kubeconfig", config.kubeconfig(&format!("agent-{node}")).display().to_string()),
         flag("ovs-db", format!("unix:{SOCKET}")),
-        flag("sb", format!("tcp:{CENTRAL_IP}:{SB_PORT}")),
+        flag("sb", format!("tcp:{}", config.central(SB_PORT))),
         flag("cluster-subnets", config.cluster_subnets.clone()),
         flag("service-cidrs", config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
         flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),

@@ -38,6 +38,9 @@ pub struct Shape {
     /// IPv6 beside IPv4.
     #[arg(long)]
     pub dual_stack: bool,
+    /// IPv6 in place of IPv4.
+    #[arg(long, conflicts_with = "dual_stack")]
+    pub ipv6_only: bool,
     /// Neither controller nor node agents: a bed to try things on by hand.
     #[arg(long)]
     pub no_plugin: bool,
@@ -61,6 +64,7 @@ impl Default for Shape {
             release: None,
             multus: None,
             dual_stack: false,
+            ipv6_only: false,
             no_plugin: false,
             without_policy: false,
             verify_interval: None,
@@ -81,6 +85,7 @@ impl Shape {
             ref release,
             multus,
             dual_stack,
+            ipv6_only,
             no_plugin,
             without_policy,
             verify_interval,
@@ -111,7 +116,15 @@ impl Shape {
             verify_interval: verify_interval.unwrap_or(usual.verify_interval),
             ..usual
         };
-        Ok(if dual_stack { config.with_dual_stack() } else { config })
+        ensure!(
+            !ipv6_only || multus != Some(Multus::Secondary),
+            "--ipv6-only: the stand-in for another plugin under Multus has IPv4 alone"
+        );
+        Ok(match (dual_stack, ipv6_only) {
+            (true, _) => config.with_dual_stack(),
+            (false, true) => config.with_ipv6_only(),
+            (false, false) => config,
+        })
     }
 
     /// Brings that cluster up, in place of one that an earlier run has left.

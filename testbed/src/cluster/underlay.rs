@@ -31,8 +31,11 @@ pub(super) fn plug_in(bed: &Bed, name: &str, ip: Ipv4Addr) -> Result<()> {
     writeln!(wires, "link add {name} type veth peer name eth0 address {mac} netns {pid}")?;
     writeln!(wires, "link set {name} master underlay up")?;
     batch(bed, "switch", &wires).with_context(|| format!("wire of {name}"))?;
-    let mut lines = addresses(name, ip);
-    if bed.config().dual_stack {
+    let mut lines = "link set eth0 up\n".to_owned();
+    if !bed.config().ipv6_only {
+        lines += &addresses(name, ip);
+    }
+    if bed.config().dual_stack || bed.config().ipv6_only {
         lines += &addresses_6(name, ip);
     }
     batch(bed, name, &lines).with_context(|| format!("addresses of {name}"))
@@ -49,7 +52,7 @@ pub(super) fn unplug(bed: &Bed, name: &str) -> Result<()> {
 }
 
 fn addresses(name: &str, ip: Ipv4Addr) -> String {
-    let mut lines = format!("addr add {ip}/{UNDERLAY_PREFIX} brd + dev eth0\nlink set eth0 up\n");
+    let mut lines = format!("addr add {ip}/{UNDERLAY_PREFIX} brd + dev eth0\n");
     if name == "ext" {
         lines += &format!("addr add {OUTSIDE_IP}/32 dev lo\n");
         // Load-balancer and external addresses of the test objects lie in the underlay's range, and no network

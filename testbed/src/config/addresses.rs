@@ -1,4 +1,4 @@
-//! The addresses and names of a cluster's hosts, and its ranges. IPv4 is always there; IPv6 in a dual-stack cluster.
+//! The addresses and names of a cluster's hosts, and its ranges. A cluster has those of IPv4, of both families, or of IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,6 +30,8 @@ pub const AGENT_PORT: u16 = 9410;
 
 /// Address of cluster DNS, where there is one.
 pub const DNS_SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
+/// That address where there is IPv6 alone.
+pub const DNS_SERVICE_IP_6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10);
 /// The ranges of a dual-stack cluster's second family.
 pub const CLUSTER_SUBNETS_6: &str = "fd00:10:244::/48/64";
 pub const SERVICE_CIDR_6: &str = "fd00:10:96::/112";

@@ -3,7 +3,7 @@
 use std::env;
 use std::fmt::Display;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -136,6 +136,9 @@ pub struct Config {
     /// IPv6 beside IPv4, everywhere.
     #[serde(default)]
     pub dual_stack: bool,
+    /// IPv6 alone, everywhere: no host has an IPv4 address but its loopback's.
+    #[serde(default)]
+    pub ipv6_only: bool,
     /// Whether controller and agents run; without them it is a bed to try things on by hand.
     pub plugin: bool,
     /// Whether the controller enforces network policies; without that the bed shows that a test would see it.
@@ -184,6 +187,7 @@ impl Config {
             release: None,
             multus: None,
             dual_stack: false,
+            ipv6_only: false,
             plugin: true,
             network_policy: true,
             verify_interval: verify_interval(),
@@ -199,6 +203,12 @@ impl Config {
     pub fn with_dual_stack(self) -> Self {
         let cluster_subnets = format!("{},{CLUSTER_SUBNETS_6}", self.cluster_subnets);
         Self { dual_stack: true, cluster_subnets, ..self }
+    }
+
+    /// The configuration with IPv6 in place of IPv4.
+    #[must_use]
+    pub fn with_ipv6_only(self) -> Self {
+        Self { ipv6_only: true, cluster_subnets: CLUSTER_SUBNETS_6.to_owned(), ..self }
     }
 
     /// Reads the description of a cluster that was brought up.
@@ -315,10 +325,32 @@ impl Config {
         format!("{}-{hash:08x}", self.name)
     }
 
-    /// Two values separated by a comma, or the first alone where there is IPv4 only.
+    /// Two values separated by a comma, or the one of the family that there is.
     #[must_use]
     pub fn families(&self, first: impl Display, second: impl Display) -> String {
-        if self.dual_stack { format!("{first},{second}") } else { first.to_string() }
+        match (self.dual_stack, self.ipv6_only) {
+            (true, _) => format!("{first},{second}"),
+            (false, true) => second.to_string(),
+            (false, false) => first.to_string(),
+        }
+    }
+
+    /// The main address of the host with this IPv4 address, where there is IPv4.
+    #[must_use]
+    pub fn underlay_ip(&self, ip: Ipv4Addr) -> IpAddr {
+        if self.ipv6_only { underlay_ip6(ip).into() } else { ip.into() }
+    }
+
+    /// A port of the host with etcd, API server and OVN's databases.
+    #[must_use]
+    pub fn central(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.underlay_ip(CENTRAL_IP), port)
+    }
+
+    /// Address of cluster DNS, where there is one.
+    #[must_use]
+    pub fn dns_service_ip(&self) -> IpAddr {
+        if self.ipv6_only { DNS_SERVICE_IP_6.into() } else { DNS_SERVICE_IP.into() }
     }
 
     /// A program of ours.

@@ -49,6 +49,9 @@ pub struct Args {
     /// The node has an IPv6 address as well.
     #[arg(long)]
     dual_stack: bool,
+    /// The node has an IPv6 address alone.
+    #[arg(long)]
+    ipv6_only: bool,
 }
 
 /// A client for the cluster that a kubeconfig names.
@@ -75,13 +78,12 @@ struct Life {
 impl Args {
     /// Runs until it is killed.
     pub async fn run(self) -> Result<()> {
-        let Self { node: name, kubeconfig, dual_stack } = self;
+        let Self { node: name, kubeconfig, dual_stack, ipv6_only } = self;
         let index = node_index(&name).with_context(|| format!("{name} is no name of a node"))?;
         let ip = node_ip(index);
-        let mut ips = vec![ip.to_string()];
-        if dual_stack {
-            ips.push(underlay_ip6(ip).to_string());
-        }
+        let four = (!ipv6_only).then(|| ip.to_string());
+        let six = (dual_stack || ipv6_only).then(|| underlay_ip6(ip).to_string());
+        let ips = four.into_iter().chain(six).collect();
         let node = Arc::new(Node {
             client: access::client_of_a_node(&kubeconfig, SILENCE).await?,
             name,

@@ -100,9 +100,8 @@ impl NodeRuntime for Light {
         let program = config.program("testbed").display().to_string();
         let kubeconfig = config.kubeconfig("admin").display().to_string();
         let mut argv = vec![program.as_str(), "fake-node", "--node", node, "--kubeconfig", &kubeconfig];
-        if config.dual_stack {
-            argv.push("--dual-stack");
-        }
+        argv.extend(config.dual_stack.then_some("--dual-stack"));
+        argv.extend(config.ipv6_only.then_some("--ipv6-only"));
         bed.host(node).start("fake-node", &argv, &[])
     }
 

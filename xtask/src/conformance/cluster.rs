@@ -15,6 +15,7 @@ pub(super) struct Shape {
     pub(super) nodes: u8,
     pub(super) datapath: String,
     pub(super) dual_stack: bool,
+    pub(super) ipv6_only: bool,
     pub(super) without_policy: bool,
 }
 
@@ -36,6 +37,9 @@ impl Cluster {
         up.args(["--datapath", &shape.datapath]);
         if shape.dual_stack {
             up.arg("--dual-stack");
+        }
+        if shape.ipv6_only {
+            up.arg("--ipv6-only");
         }
         if shape.without_policy {
             up.arg("--without-policy");

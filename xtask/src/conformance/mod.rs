@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Create a cluster with IPv4 and IPv6.
     #[arg(long)]
     dual_stack: bool,
+    /// Create a cluster with IPv6 alone.
+    #[arg(long, conflicts_with = "dual_stack")]
+    ipv6_only: bool,
     /// Number of nodes; default: 2, or the number that the preset needs.
     #[arg(long)]
     nodes: Option<u8>,
@@ -47,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long)]
     keep: bool,
     /// Run on this cluster, which must be running.
-    #[arg(long, conflicts_with_all = ["nodes", "dual_stack", "datapath", "keep", "without_policy"])]
+    #[arg(long, conflicts_with_all = ["nodes", "dual_stack", "ipv6_only", "datapath", "keep", "without_policy"])]
     cluster: Option<String>,
     /// Files of objects to apply before the specs run, and to wait for: testbed/conformance/networks.yaml has virtual networks and pods on them.
     #[arg(long, value_name = "FILE")]
@@ -80,6 +83,7 @@ pub(crate) fn smoke(datapath: &str) -> Result<Counts> {
         skip: Vec::new(),
         datapath: datapath.into(),
         dual_stack: false,
+        ipv6_only: false,
         nodes: None,
         procs: 4,
         name: "smoke".into(),
@@ -134,6 +138,7 @@ fn on_cluster(args: &Args) -> Result<Outcome> {
         nodes: args.nodes.unwrap_or(focus.nodes),
         datapath: args.datapath.clone(),
         dual_stack: args.dual_stack || focus.dual_stack,
+        ipv6_only: args.ipv6_only,
         without_policy: args.without_policy,
     };
     let cluster = match &args.cluster {

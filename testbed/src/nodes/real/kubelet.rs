@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{cgroups, containerd};
 use crate::bed::Bed;
-use crate::config::{Config, DNS_SERVICE_IP, node_index, node_ip, underlay_ip6};
+use crate::config::{Config, node_index, node_ip, underlay_ip6};
 
 /// Starts it.
 pub(super) fn start(bed: &Bed, node: &str) -> Result<()> {
@@ -45,7 +45,7 @@ fn settings(config: &Config, node: &str) -> serde_json::Value {
         "cgroupRoot": cgroups::node_root(&config.mark(), node),
         "failCgroupV1": false,
         "failSwapOn": false,
-        "clusterDNS": [DNS_SERVICE_IP.to_string()],
+        "clusterDNS": [config.dns_service_ip().to_string()],
         "clusterDomain": "cluster.local",
         "resolvConf": "/etc/resolv.conf",
         "staticPodPath": "/etc/kubernetes/manifests",

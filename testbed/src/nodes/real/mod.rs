@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 
 use super::{NodeRuntime, PodName};
 use crate::bed::{Bed, kubernetes};
-use crate::config::{Config, DNS_SERVICE_IP, Multus};
+use crate::config::{Config, Multus};
 use crate::exec;
 
 /// Cluster DNS, with a place for its address.
@@ -60,7 +60,7 @@ impl NodeRuntime for Real {
             // Nobody serves services there: the other plugin has no part for that.
             return Ok(());
         }
-        let text = DNS.replace("@DNS_SERVICE_IP@", &DNS_SERVICE_IP.to_string());
+        let text = DNS.replace("@DNS_SERVICE_IP@", &bed.config().dns_service_ip().to_string());
         bed.apply(&text).map(drop).context("cluster DNS")
     }
 
@@ -72,7 +72,7 @@ impl NodeRuntime for Real {
         for node in bed.config().node_names() {
             exec::retry(Duration::from_secs(60), "cluster DNS answers", || {
                 let mut ask = bed.host(&node).network_command(bed.config().program("testbed"))?;
-                ask.args(["probe", "name", "--timeout", "1", &DNS_SERVICE_IP.to_string()]);
+                ask.args(["probe", "name", "--timeout", "1", &bed.config().dns_service_ip().to_string()]);
                 exec::output(ask.arg("kubernetes.default.svc.cluster.local"))
             })
             .with_context(|| {
