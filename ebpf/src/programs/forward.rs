@@ -29,7 +29,7 @@ use super::{
     family::Family,
     maps,
     pass::{Outcome, Pass},
-    room,
+    room::{self, Stripped},
     skb::{Front, Skb, redirect, redirect_ingress, redirect_peer},
 };
 
@@ -199,7 +199,11 @@ fn decapsulate<F: Family>(
     pass: &Pass<'_>,
 ) -> Result<Outcome, Reason> {
     let side = entry.after.side();
-    let Some(way) = room::strip::<F>(skb, side == SIDE_OUTSIDE) else { return Err(Reason::RoomRefused) };
+    let way = match room::strip::<F>(skb, side == SIDE_OUTSIDE) {
+        Stripped::Gone(way) => way,
+        Stripped::Refused => return Err(Reason::RoomRefused),
+        Stripped::Broken => return Ok(dropped()),
+    };
     let front = skb.front_as_is();
     if !front.has(14 + F::HEADER + 4) {
         return Ok(dropped());

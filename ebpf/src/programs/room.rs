@@ -5,7 +5,7 @@ use aya_ebpf::{
         BPF_F_ADJ_ROOM_ENCAP_L2_ETH, BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, BPF_F_ADJ_ROOM_ENCAP_L4_UDP,
         BPF_F_ADJ_ROOM_FIXED_GSO, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC,
     },
-    helpers::bpf_skb_adjust_room,
+    helpers::{bpf_skb_adjust_room, bpf_skb_change_proto},
 };
 use ebpf::layout::flow::OVERHEAD;
 
@@ -25,12 +25,27 @@ const ENCAPSULATE: u64 = (BPF_F_ADJ_ROOM_FIXED_GSO
 /// `BPF_F_ADJ_ROOM_DECAP_L3_IPV6` of linux/bpf.h: the packet is IPv6 from now on. Linux 6.3.
 const DECAP_L3_IPV6: u64 = 1 << 8;
 
+/// `ETH_P_IPV6` of linux/if_ether.h, in network byte order.
+const IPV6: u16 = 0x86dd_u16.to_be();
+/// Bytes by which an IPv6 header is longer than an IPv4 header, which `bpf_skb_change_proto` adds.
+const LONGER: i32 = 20;
+
 /// How a packet without its outer headers gets into the pod.
 pub(super) enum Way {
     /// Handed to the pod's end of the veth.
     Peer,
     /// Sent out of the host's end, which finds out the protocol anew.
     Egress,
+}
+
+/// What came of taking the outer headers away.
+pub(super) enum Stripped {
+    /// They are gone, and the packet gets on this way.
+    Gone(Way),
+    /// The kernel refuses, and the packet is as it was.
+    Refused,
+    /// The kernel refused the second step, and the packet is no good any more.
+    Broken,
 }
 
 /// Makes room for the outer headers. False: the kernel refuses, and the packet is as it was.
@@ -48,15 +63,30 @@ pub(super) fn take(skb: &Skb) -> bool {
 /// Takes the outer headers away, all but an Ethernet header, from a packet with an inner one of this IP version. `leaves`: it leaves
 /// the node, and a network card has to know the protocol.
 #[inline(always)]
-pub(super) fn strip<F: Family>(skb: &Skb, leaves: bool) -> Option<Way> {
+pub(super) fn strip<F: Family>(skb: &Skb, leaves: bool) -> Stripped {
+    let (by, fixed) = (-OVERHEAD.cast_signed(), BPF_F_ADJ_ROOM_FIXED_GSO.into());
+    let gone = |way, is_gone| if is_gone { Stripped::Gone(way) } else { Stripped::Refused };
     if F::VERSION == 4 {
-        return if take(skb) { Some(Way::Peer) } else { None };
+        return gone(Way::Peer, take(skb));
     }
     // The outer packet is IPv4, and the kernel keeps a packet's protocol beside it.
-    if adjust(skb, -OVERHEAD.cast_signed(), u64::from(BPF_F_ADJ_ROOM_FIXED_GSO) | DECAP_L3_IPV6) {
-        return Some(Way::Peer);
+    if adjust(skb, by, fixed | DECAP_L3_IPV6) {
+        return Stripped::Gone(Way::Peer);
     }
-    if !leaves && take(skb) { Some(Way::Egress) } else { None }
+    if !leaves {
+        return gone(Way::Egress, take(skb));
+    }
+    // Before Linux 6.3. It makes the packet IPv6 with a longer header, and refuses datagrams that were put together.
+    if !change_to_ipv6(skb) {
+        return Stripped::Refused;
+    }
+    if adjust(skb, by - LONGER, fixed) { Stripped::Gone(Way::Peer) } else { Stripped::Broken }
+}
+
+#[inline(always)]
+fn change_to_ipv6(skb: &Skb) -> bool {
+    // SAFETY: the helper checks its arguments.
+    unsafe { bpf_skb_change_proto(skb.raw(), IPV6, 0) == 0 }
 }
 
 #[inline(always)]
