@@ -1,7 +1,7 @@
 //! One question to a DNS server (RFC 1035), over UDP or TCP.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -19,7 +19,7 @@ pub struct Args {
     timeout: f64,
     /// Address of the server.
     server: IpAddr,
-    /// Whose IPv4 addresses to ask for.
+    /// Whose addresses to ask for: those of the server's family.
     name: String,
 }
 
@@ -33,7 +33,7 @@ impl Args {
         let Self { tcp, timeout, server, name } = self;
         let limit = Duration::from_secs_f64(timeout.clamp(0.001, 3600.0));
         let server = SocketAddr::new(server, PORT);
-        let question = question(&name)?;
+        let question = question(&name, kind_of(server.ip()))?;
         let answer = if tcp { by_tcp(server, limit, &question) } else { by_udp(server, limit, &question) }
             .with_context(|| format!("no answer from {server}"))?;
         let addresses = parse(&answer).with_context(|| format!("answer of {server} about {name}"))?;
@@ -70,21 +70,30 @@ fn by_tcp(server: SocketAddr, limit: Duration, question: &[u8]) -> std::io::Resu
     Ok(answer)
 }
 
-/// A question for A records, recursion desired.
-fn question(name: &str) -> Result<Vec<u8>> {
+/// Record types (RFC 1035, RFC 3596).
+const A: u8 = 1;
+const AAAA: u8 = 28;
+
+/// The type of records with addresses of this one's family.
+fn kind_of(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { A } else { AAAA }
+}
+
+/// A question for records of this type, recursion desired.
+fn question(name: &str, kind: u8) -> Result<Vec<u8>> {
     let mut message = [&ID[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
     for label in name.trim_end_matches('.').split('.') {
         let length = u8::try_from(label.len()).ok().filter(|n| (1..=63).contains(n));
         message.push(length.with_context(|| format!("{name} is no name"))?);
         message.extend(label.as_bytes());
     }
-    // The root, type A, class IN.
-    message.extend([0, 0, 1, 0, 1]);
+    // The root, the type, class IN.
+    message.extend([0, 0, kind, 0, 1]);
     Ok(message)
 }
 
 /// The addresses in an answer.
-fn parse(answer: &[u8]) -> Result<Vec<Ipv4Addr>> {
+fn parse(answer: &[u8]) -> Result<Vec<IpAddr>> {
     let number = |at: usize| -> Result<u16> {
         let bytes = answer.get(at..at + 2).context("it is cut short")?;
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
@@ -106,9 +115,9 @@ fn parse(answer: &[u8]) -> Result<Vec<Ipv4Addr>> {
         at = skip_name(answer, at)?;
         let (kind, length) = (number(at)?, usize::from(number(at + 8)?));
         let data = answer.get(at + 10..at + 10 + length).context("it is cut short")?;
-        if let (1, Ok(octets)) = (kind, <[u8; 4]>::try_from(data)) {
-            addresses.push(octets.into());
-        }
+        let four = <[u8; 4]>::try_from(data).ok().filter(|_| kind == u16::from(A)).map(IpAddr::from);
+        let six = <[u8; 16]>::try_from(data).ok().filter(|_| kind == u16::from(AAAA)).map(IpAddr::from);
+        addresses.extend(four.or(six));
         at += 10 + length;
     }
     Ok(addresses)
@@ -130,7 +139,7 @@ mod tests {
     use super::*;
 
     fn answer(code: u8, record: &[u8]) -> Vec<u8> {
-        let mut message = question("a.b").unwrap();
+        let mut message = question("a.b", A).unwrap();
         message[3] = code;
         message[7] = 1;
         message.extend(record);
@@ -140,13 +149,16 @@ mod tests {
     #[test]
     fn the_addresses_of_an_answer_are_found_behind_pointers() {
         let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 96, 0, 1];
-        assert_eq!(parse(&answer(0, &record)).unwrap(), [Ipv4Addr::new(10, 96, 0, 1)]);
+        assert_eq!(parse(&answer(0, &record)).unwrap(), [IpAddr::from([10, 96, 0, 1])]);
+        let six = std::net::Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 1);
+        let record = [&[0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 5, 0, 16][..], &six.octets()].concat();
+        assert_eq!(parse(&answer(0, &record)).unwrap(), [IpAddr::from(six)]);
     }
 
     #[test]
     fn an_error_and_half_an_answer_are_told() {
         assert!(parse(&answer(3, &[])).unwrap_err().to_string().contains("error 3"));
         assert!(parse(&answer(0, &[0xc0, 12, 0, 1])).is_err());
-        assert!(question("a..b").is_err());
+        assert!(question("a..b", A).is_err());
     }
 }
