@@ -93,7 +93,7 @@ pub struct Config {
     /// Listen address for `/proxyMode`, as kube-proxy serves it.
     #[arg(long, env = "SLIPSTREAM_PROXY_STATUS_BIND_ADDRESS", default_value = "127.0.0.1:10249")]
     pub proxy_status_bind_address: SocketAddr,
-    /// Maximum number of cached IPv4 flows; a quarter of it for IPv6. About 440 bytes of memory each.
+    /// Maximum number of cached IPv4 flows; a quarter of it for IPv6; the other way round where pods have IPv6 alone. About 440 bytes of memory each.
     #[arg(long, env = "SLIPSTREAM_FLOW_TABLE_SIZE", default_value_t = ebpf::layout::maps::FLOWS, value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     pub flow_table_size: u32,
     /// Refresh interval of cached flows in milliseconds; 0: every packet. For measurements.

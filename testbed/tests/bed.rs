@@ -95,6 +95,53 @@ fn a_process_of_a_host_can_be_killed_and_restarted() {
     assert!(!fs::exists(testbed_dir(name)).unwrap());
 }
 
+/// A pod on each node, and a service of the second one's.
+const IPV6_ONLY: &str = r#"
+{"apiVersion": "v1", "kind": "List", "items": [
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+    "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 8080}]}]}},
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "labels": {"app": "b"}},
+    "spec": {"nodeName": "n2", "containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 8080}]}]}},
+  {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b"},
+    "spec": {"type": "NodePort", "selector": {"app": "b"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}}
+]}"#;
+
+#[test]
+fn a_cluster_of_ipv6_alone_has_no_ipv4_address_and_serves() {
+    for datapath in ["ebpf", "ovs"] {
+        let name = format!("six-{datapath}");
+        succeed(&name, &["up", "--ipv6-only", "--datapath", datapath]);
+        let objects = testbed_dir(&name).join("objects.json");
+        fs::write(&objects, IPV6_ONLY).unwrap();
+        succeed(&name, &["kubectl", "apply", "-f", objects.to_str().unwrap()]);
+        succeed(&name, &["kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod/a", "pod/b"]);
+        let field = |object: &str, path: &str| {
+            succeed(&name, &["kubectl", "get", object, "-o", &format!("jsonpath={{{path}}}")])
+        };
+        let (pod, service) = (field("pod/b", ".status.podIP"), field("service/b", ".spec.clusterIP"));
+        let nodes = ["n1", "n2"].map(|node| field(&format!("node/{node}"), ".status.addresses[0].address"));
+        let program = env!("CARGO_BIN_EXE_testbed");
+        let dial = |from: &[&str], to: &str, port: &str| {
+            let asked = ["--", program, "probe", "dial", "--timeout", "1", to, port];
+            String::from_utf8_lossy(&run(&name, &[from, &asked].concat()).stdout).into_owned()
+        };
+        let (in_pod, on_node, outside) = (["pod", "exec", "a"], ["exec", "n1"], ["exec", "ext"]);
+        let mut ways = vec![(&in_pod[..], pod.as_str(), "8080"), (&in_pod, &service, "80")];
+        ways.extend([(&on_node[..], pod.as_str(), "8080"), (&on_node, &service, "80")]);
+        ways.extend(nodes.iter().map(|node| (&outside[..], node.as_str(), "30080")));
+        for (from, to, port) in ways {
+            // The answer is the name of the pod and the address that it saw.
+            let answers = |_| dial(from, to, port).starts_with("b fd00:");
+            assert!((0..10).any(answers), "{datapath}: {from:?} to {to}: {}", dial(from, to, port));
+        }
+        let four = succeed(&name, &["exec", "n1", "--", "ip", "-4", "-oneline", "address"]);
+        assert!(four.lines().all(|line| line.contains(" 127.0.0.1/8 ")), "{four}");
+        succeed(&name, &["verify"]);
+        succeed(&name, &["down"]);
+        nothing_is_left(&name);
+    }
+}
+
 fn testbed_dir(name: &str) -> std::path::PathBuf {
     testbed::cluster::config::Config::new(name, 1).expect("a good name").dir
 }

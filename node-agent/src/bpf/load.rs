@@ -41,6 +41,8 @@ pub struct Options {
     pub pod_mtu: u32,
     /// Maximum number of cached IPv4 flows; a quarter of it for IPv6. 0: default.
     pub flows: u32,
+    /// Pods have IPv6 addresses alone: [`Self::flows`] is for IPv6, and a quarter of it for IPv4.
+    pub ipv6_only: bool,
     /// Whether the XDP program is attached to the uplink.
     pub xdp: XdpWanted,
     /// The XDP program drops malformed Geneve, and Geneve from addresses that OVS has no tunnel to.
@@ -56,8 +58,9 @@ impl Options {
         if self.pod_mtu == 0 { u32::MAX } else { self.pod_mtu }
     }
 
-    fn flows(self) -> u32 {
-        if self.flows == 0 { FLOWS } else { self.flows.max(FLOWS6_PART) }
+    fn sizes(self) -> shape::Sizes {
+        let flows = if self.flows == 0 { FLOWS } else { self.flows.max(FLOWS6_PART) };
+        shape::Sizes { flows, ipv6_first: self.ipv6_only }
     }
 }
 
@@ -81,7 +84,7 @@ impl Programs {
         let uplink_via = if capabilities.tcx && !options.without_tcx { Via::Tcx } else { Via::Clsact };
         let pins = Pins::new(dir);
         pins.create()?;
-        shape::remove_misshapen(&pins.maps(), options.flows())?;
+        shape::remove_misshapen(&pins.maps(), options.sizes())?;
         let new_slots = !pins.maps().join(shape::TUNNEL_FREE).exists();
         let mut ebpf = load_object(&pins, options)?;
         if let Err(error) = try_kernel(&mut ebpf) {
@@ -245,7 +248,7 @@ fn load_object(pins: &Pins, options: Options) -> Result<Ebpf, Error> {
     let maps = pins.maps();
     let mut loader = EbpfLoader::new();
     for (name, six) in shape::SIZED {
-        loader.map_max_entries(name, shape::size(options.flows(), six));
+        loader.map_max_entries(name, options.sizes().of(six));
     }
     let mut ebpf = loader
         .default_map_pin_directory(maps)

@@ -35,18 +35,29 @@ pub(super) const FLOWS6: &str = "FLOWS6";
 /// Maps whose size is that of the flow cache: name, and whether for IPv6.
 pub(super) const SIZED: [(&str, bool); 2] = [(FLOWS, false), (FLOWS6, true)];
 
-/// Entries of a map of the flow cache that has `flows` of them for IPv4.
-pub(super) const fn size(flows: u32, six: bool) -> u32 {
-    if six { flows / FLOWS6_PART } else { flows }
+/// Entries of the flow cache's maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// Entries of the cluster's first address family; the other one has a part of it.
+    pub(super) flows: u32,
+    /// The first family is IPv6.
+    pub(super) ipv6_first: bool,
+}
+
+impl Sizes {
+    /// Entries of the map for IPv4 or IPv6.
+    pub(super) const fn of(self, six: bool) -> u32 {
+        if six == self.ipv6_first { self.flows } else { self.flows / FLOWS6_PART }
+    }
 }
 
 /// Name, bytes of key, bytes of value, number of entries.
 type Shape = (&'static str, usize, usize, u32);
 
-fn shapes(flows: u32) -> Vec<Shape> {
+fn shapes(sizes: Sizes) -> Vec<Shape> {
     let of = |name, key, value| {
         let six = SIZED.iter().any(|(sized, six)| *sized == name && *six);
-        (name, key, value, size(flows, six))
+        (name, key, value, sizes.of(six))
     };
     vec![
         (CONFIG, 4, size_of::<Config>(), 1),
@@ -75,10 +86,9 @@ fn shapes(flows: u32) -> Vec<Shape> {
     ]
 }
 
-/// Removes pinned maps that do not have the shape of this agent's, so that loading creates new ones. `flows`: entries of the flow
-/// cache.
-pub(super) fn remove_misshapen(maps: &Path, flows: u32) -> Result<(), Error> {
-    for (name, key, value, entries) in shapes(flows) {
+/// Removes pinned maps that do not have the shape of this agent's, so that loading creates new ones.
+pub(super) fn remove_misshapen(maps: &Path, sizes: Sizes) -> Result<(), Error> {
+    for (name, key, value, entries) in shapes(sizes) {
         let path = maps.join(name);
         if !path.exists() {
             continue;
@@ -94,4 +104,19 @@ pub(super) fn remove_misshapen(maps: &Path, flows: u32) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_family_of_the_clusters_pods_has_the_larger_map() {
+        let both = |ipv6_first| {
+            let sizes = Sizes { flows: 4096, ipv6_first };
+            (sizes.of(false), sizes.of(true))
+        };
+        assert_eq!(both(false), (4096, 1024));
+        assert_eq!(both(true), (1024, 4096));
+    }
 }

@@ -64,6 +64,7 @@ pub fn options(config: &Config) -> Options {
     Options {
         pod_mtu: config.network.mtu.into(),
         flows: config.flow_table_size,
+        ipv6_only: config.network.cluster_subnets.iter().all(|subnet| subnet.cidr.addr().is_ipv6()),
         xdp: match config.xdp {
             XdpFlag::Off => XdpWanted::Off,
             XdpFlag::Auto => XdpWanted::Auto,

@@ -29,6 +29,7 @@ pub(super) const NATIVE: Options = Options {
     without_tcx: false,
     pod_mtu: 0,
     flows: 0,
+    ipv6_only: false,
     without_counters: false,
 };
 
