@@ -131,7 +131,7 @@ fn a_cluster_of_ipv6_alone_has_no_ipv4_address_and_serves() {
         ways.extend(nodes.iter().map(|node| (&outside[..], node.as_str(), "30080")));
         for (from, to, port) in ways {
             // The answer is the name of the pod and the address that it saw.
-            let answers = |_| dial(from, to, port).starts_with("b fd00:");
+            let answers = |_| dial(from, to, port).starts_with("b fd");
             assert!((0..10).any(answers), "{datapath}: {from:?} to {to}: {}", dial(from, to, port));
         }
         let four = succeed(&name, &["exec", "n1", "--", "ip", "-4", "-oneline", "address"]);
