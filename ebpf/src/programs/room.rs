@@ -40,7 +40,7 @@ pub(super) enum Way {
 
 /// What came of taking the outer headers away.
 pub(super) enum Stripped {
-    /// They are gone, and the packet gets on this way.
+    /// The outer headers are gone, and the packet gets on this way.
     Gone(Way),
     /// The kernel refuses, and the packet is as it was.
     Refused,
