@@ -1,5 +1,5 @@
 //! A cluster on the datapath of this machine's kernel, with its module `openvswitch`. Traffic, a policy
-//! under traffic, the programs, and the fast path.
+//! under traffic, the programs, and the fast path, of both families.
 
 pub(crate) mod agent;
 mod flows;
@@ -73,6 +73,7 @@ impl Args {
         }
         let name = cluster.to_owned();
         self.shape.ovs_datapath = OvsDatapath::System;
+        self.shape.dual_stack = true;
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             settings.on_cluster(self.shape.config(&name)?, jobs, |bed, jobs| play(bed, ebpf, jobs))
         })

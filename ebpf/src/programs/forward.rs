@@ -12,9 +12,7 @@ use ebpf::{
         tag,
     },
     layout::{
-        flow::{
-            Entry, HEADER_LEN, HEADER_WORDS, OVERHEAD, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, Way,
-        },
+        flow::{Entry, HEADER_LEN, HEADER_WORDS, OVERHEAD, SIDE_NODE, SIDE_POD, SIDE_TUNNEL, Way},
         maps::PORT_INTERPOSED,
         reason::Reason,
     },
@@ -198,12 +196,11 @@ fn decapsulate<F: Family>(
     amount: Amount,
     pass: &Pass<'_>,
 ) -> Result<Outcome, Reason> {
-    let side = entry.after.side();
-    let way = match room::strip::<F>(skb, side == SIDE_OUTSIDE) {
-        Stripped::Gone(way) => way,
+    match room::strip::<F>(skb) {
+        Stripped::Gone => {}
         Stripped::Refused => return Err(Reason::RoomRefused),
         Stripped::Broken => return Ok(dropped()),
-    };
+    }
     let front = skb.front_as_is();
     if !front.has(14 + F::HEADER + 4) {
         return Ok(dropped());
@@ -221,7 +218,7 @@ fn decapsulate<F: Family>(
     if !rewrite::<F>(skb, &front, 14, entry) {
         return Ok(dropped());
     }
-    Ok(hand_over(skb, side, entry.target, matches!(way, room::Way::Peer), pass))
+    Ok(hand_over(skb, entry.after.side(), entry.target, true, pass))
 }
 
 /// Sends a packet that is as OVS would have given it out to where it goes. `peer`: a pod's can be handed to its end of the veth.

@@ -30,18 +30,10 @@ const IPV6: u16 = 0x86dd_u16.to_be();
 /// Bytes by which an IPv6 header is longer than an IPv4 header, which `bpf_skb_change_proto` adds.
 const LONGER: i32 = 20;
 
-/// How a packet without its outer headers gets into the pod.
-pub(super) enum Way {
-    /// Handed to the pod's end of the veth.
-    Peer,
-    /// Sent out of the host's end, which finds out the protocol anew.
-    Egress,
-}
-
 /// What came of taking the outer headers away.
 pub(super) enum Stripped {
-    /// The outer headers are gone, and the packet gets on this way.
-    Gone(Way),
+    /// The outer headers are gone, and the kernel knows the packet's protocol.
+    Gone,
     /// The kernel refuses, and the packet is as it was.
     Refused,
     /// The kernel refused the second step, and the packet is no good any more.
@@ -60,27 +52,23 @@ pub(super) fn take(skb: &Skb) -> bool {
     adjust(skb, -OVERHEAD.cast_signed(), BPF_F_ADJ_ROOM_FIXED_GSO.into())
 }
 
-/// Takes the outer headers away, all but an Ethernet header, from a packet with an inner one of this IP version. `leaves`: it leaves
-/// the node, and a network card has to know the protocol.
+/// Takes the outer headers away, all but an Ethernet header, from a packet with an inner one of this IP version.
 #[inline(always)]
-pub(super) fn strip<F: Family>(skb: &Skb, leaves: bool) -> Stripped {
+pub(super) fn strip<F: Family>(skb: &Skb) -> Stripped {
     let (by, fixed) = (-OVERHEAD.cast_signed(), BPF_F_ADJ_ROOM_FIXED_GSO.into());
-    let gone = |way, is_gone| if is_gone { Stripped::Gone(way) } else { Stripped::Refused };
     if F::VERSION == 4 {
-        return gone(Way::Peer, take(skb));
+        return if take(skb) { Stripped::Gone } else { Stripped::Refused };
     }
-    // The outer packet is IPv4, and the kernel keeps a packet's protocol beside it.
+    // The outer packet is IPv4, and the kernel keeps a packet's protocol beside it: one that says IPv4 of an aggregate of IPv6 is the
+    // end of it where it is cut.
     if adjust(skb, by, fixed | DECAP_L3_IPV6) {
-        return Stripped::Gone(Way::Peer);
-    }
-    if !leaves {
-        return gone(Way::Egress, take(skb));
+        return Stripped::Gone;
     }
     // Before Linux 6.3. It makes the packet IPv6 with a longer header, and refuses datagrams that were put together.
     if !change_to_ipv6(skb) {
         return Stripped::Refused;
     }
-    if adjust(skb, by - LONGER, fixed) { Stripped::Gone(Way::Peer) } else { Stripped::Broken }
+    if adjust(skb, by - LONGER, fixed) { Stripped::Gone } else { Stripped::Broken }
 }
 
 #[inline(always)]

@@ -12,7 +12,7 @@ use nix::sys::statvfs::statvfs;
 use crate::paths;
 
 /// What a whole run takes at most from a clean checkout, in bytes: programs and tests, images, what the clusters write.
-const TAKEN: u64 = 20_000_000_000;
+const TAKEN: u64 = 12_000_000_000;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(warning(TAKEN, false), None);
         assert_eq!(warning(TAKEN / 2, true), None);
         let said = warning(TAKEN / 2, false).unwrap();
-        assert!(said.starts_with("10.0 GB are free"), "{said}");
+        assert!(said.starts_with("6.0 GB are free"), "{said}");
     }
 
     #[test]
