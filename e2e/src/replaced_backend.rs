@@ -32,6 +32,8 @@ const ENOUGH_IN_PART: u64 = ENOUGH / 4;
 
 /// How long the client goes on where the service is deleted and made again.
 const AGAIN: Duration = Duration::from_secs(22);
+/// How long the client goes on that is looked at meanwhile.
+const LOOKED_AT: Duration = Duration::from_secs(30);
 /// OVN has forgotten the service.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// The agent has started, and looked through all connections 0.7 and 4 s after it knew all services.
@@ -142,7 +144,7 @@ fn shown(bed: &Bed) -> Result<String> {
     let service = service(&backends, Some(NODE_PORT), false);
     let _echo = Echo::in_pod(bed, "n1", backend)?;
     let client = Place::Pod { node: "n1".into(), namespace: "shop".into(), name: pod.into() };
-    let running = start(bed, &client, (node_ip(1).into(), NODE_PORT), AGAIN)?;
+    let mut running = start(bed, &client, (node_ip(1).into(), NODE_PORT), LOOKED_AT)?;
     thread::sleep(FORGOTTEN);
     let host = bed.host("n1");
     let made = host.kill("node-agent").and_then(|()| service.create(bed));
@@ -151,12 +153,31 @@ fn shown(bed: &Bed) -> Result<String> {
     host.restart("node-agent")?;
     made?;
     thread::sleep(LOOKED);
-    let table = bed.ovs("n1", "ovs-appctl", &["dpctl/dump-conntrack"])?;
+    let seen = becomes_plain(bed, &mut running, address.into(), behind.into());
     let output = running.wait_with_output()?;
     service.delete(bed)?;
-    let [hidden, plain] = ways(&table, address.into(), behind.into());
-    ensure!(hidden == 0 && plain > 0, "OVS has {hidden} connections that hide the pod, {plain} that do not");
-    to_the_end(&output, ENOUGH_IN_PART)
+    let served = to_the_end(&output, ENOUGH_IN_PART);
+    seen.with_context(|| format!("the client: {served:?}"))?;
+    served
+}
+
+/// Waits until OVS has only such connections of the client as do not hide it. There is none at all while the agent has just ended one and the
+/// client waits for the answer that it will not get.
+fn becomes_plain(bed: &Bed, running: &mut Child, client: IpAddr, backend: IpAddr) -> Result<()> {
+    loop {
+        let ended = running.try_wait()?.is_some();
+        let table = bed.ovs("n1", "ovs-appctl", &["dpctl/dump-conntrack"])?;
+        let [hidden, plain] = ways(&table, client, backend);
+        if hidden == 0 && plain > 0 {
+            return Ok(());
+        }
+        let theirs: Vec<_> = table.lines().filter(|line| line.contains(&format!("src={client},"))).collect();
+        ensure!(
+            !ended,
+            "OVS has {hidden} connections that hide the pod, {plain} that do not; all of the pod: {theirs:#?}"
+        );
+        thread::sleep(Duration::from_millis(300));
+    }
 }
 
 /// How many of OVS's connections answer a client from a node port that is not translated, and how many from its backend.
