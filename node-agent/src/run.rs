@@ -214,6 +214,7 @@ pub async fn connect(config: &Config, client: kube::Client, tasks: &Tasks) -> an
     let settings = Settings {
         ovs_db: config.ovs_db.clone(),
         uplink: config.gateway_interface.clone(),
+        pod_mtu: config.network.mtu.into(),
         timing: datapath::timing(config),
         faults: faults(),
     };

@@ -7,7 +7,7 @@ mod common;
 mod ovs;
 
 use ebpf::Reason;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -70,6 +70,9 @@ impl FlowCache for Cache {
         Ok(())
     }
     fn set_gateway(&self, _: Option<GatewayEnd>) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_physical(&self, _: &BTreeMap<u32, PhysicalPort>) -> Result<(), CacheError> {
         Ok(())
     }
     fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {

@@ -170,9 +170,9 @@ pub fn carried(bed: &Bed, node: &str) -> Result<u64> {
             .sum()
     };
     let any = |_: &Value| true;
-    let uplink = |one: &Value| one["interface"] == "uplink";
+    let wire = |one: &Value| one["interface"] == "uplink" || one["interface"] == "physical";
     Ok(sum("endpoints", "out", &any)?
         + sum("tunnels", "in", &any)?
-        + sum("interfaces", "in", &uplink)?
-        + sum("interfaces", "out", &|one| !uplink(one))?)
+        + sum("interfaces", "in", &wire)?
+        + sum("interfaces", "out", &|one| !wire(one))?)
 }

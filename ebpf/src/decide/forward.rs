@@ -197,17 +197,24 @@ pub const fn is_noted(reason: Reason) -> bool {
     )
 }
 
-/// Whether a packet fits what it leaves by. `side`: `SIDE_*`; `length`: bytes from the IP header to the end; `headers`: of
+/// Whether a packet fits what it leaves by. `side`: `SIDE_*`; `target`: the interface; `length`: bytes from the IP header to the end; `headers`: of
 /// those, bytes in front of the payload; `gso_size`: payload bytes of one segment, 0 for a single packet.
 #[inline(always)]
-pub const fn fits(side: u8, length: u32, headers: u32, gso_size: u32, config: &Config) -> bool {
+pub const fn fits(
+    (side, target): (u8, u32),
+    length: u32,
+    headers: u32,
+    gso_size: u32,
+    config: &Config,
+) -> bool {
     let on_the_wire = if gso_size == 0 { length } else { headers.wrapping_add(gso_size) };
     if side == SIDE_TUNNEL {
         // The length field of the outer IPv4 header has 16 bits.
         length.wrapping_add(OVERHEAD) <= 0xffff && on_the_wire <= config.tunnel_mtu
-    } else if side == SIDE_OUTSIDE {
+    } else if side == SIDE_OUTSIDE && target == config.uplink {
         on_the_wire <= config.uplink_mtu as u32
     } else {
+        // An interface of a physical network takes what pods' interfaces take, or there are no entries that lead there.
         // What the node receives is not measured, neither by OVS nor by the kernel.
         side == SIDE_NODE || on_the_wire <= config.pod_mtu
     }

@@ -55,8 +55,10 @@ impl Learned {
 pub struct Out<T> {
     /// The flow, and the side on which it comes out.
     pub tuple: T,
-    /// Interface by which it leaves: a pod's host veth, the uplink, or an interface of the node.
+    /// Interface by which it leaves: a pod's host veth, the uplink, an interface of the node, or one of a physical network.
     pub target: u32,
+    /// VLAN tag with which it leaves ([`crate::layout::flow::vlan`]); 0 = none.
+    pub vlan: u32,
     /// TTL or hop limit.
     pub ttl: u8,
     /// Type of service or traffic class.
@@ -109,6 +111,11 @@ pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Resul
     let back = from == to && (!several_ports || note.way[0] == out.target);
     if back || out.tuple.is_to_itself() || note.tuple.is_to_itself() {
         return Err(Reason::SentBack);
+    }
+    // Physical networks are for pods: a tag belongs to no other way.
+    let physical = |side: u8, ifindex: u32| side == SIDE_OUTSIDE && ifindex != terms.config.uplink;
+    if (physical(from, note.way[0]) && to != SIDE_POD) || (physical(to, out.target) && from != SIDE_POD) {
+        return Err(Reason::OtherChange);
     }
     if terms.gate & GATE_LEARN == 0 {
         return Err(Reason::LearningOff);
@@ -293,8 +300,8 @@ pub fn repeats<T: Tuple>(
         return false;
     }
     if out.tuple.side() != SIDE_TUNNEL {
-        // The MACs.
-        return (entry.header[0] ^ word(0)) | ((entry.header[1] ^ word(1)) & u64::from(u32::MAX)) == 0;
+        let end = word(1) & u64::from(u32::MAX) | u64::from(out.vlan) << 32;
+        return (entry.header[0] ^ word(0)) | (entry.header[1] ^ end) == 0;
     }
     let (mut other, mut at) = (0, 0);
     while at < HEADER_WORDS {

@@ -87,9 +87,16 @@ pub struct Tuple6 {
 }
 const _: () = assert!(size_of::<Tuple6>() == 40);
 
-/// Where a packet enters OVS. From a port: its interface index and two zeros. From a tunnel: VNI, OVN's option and outer source
-/// address, the last two in wire order.
+/// Where a packet enters OVS. From a port: its interface index, the VLAN tag by a physical network's port ([`vlan`]), and a zero. From a
+/// tunnel: VNI, OVN's option and outer source address, the last two in wire order.
 pub type Way = [u32; 3];
+
+/// A VLAN tag (IEEE 802.1Q, TPID 0x8100) as a number that is never 0, which stands for none. `control`: its tag control information,
+/// priority and VLAN.
+#[inline(always)]
+pub const fn vlan(control: u16) -> u32 {
+    1 << 16 | control as u32
+}
 
 /// [`Entry::state`]: the other direction of the connection was not seen yet.
 pub const STATE_WAITING: u8 = 0;
@@ -169,7 +176,8 @@ pub struct Entry<T> {
     pub packets: u64,
     /// Bytes on the wire, as the packets came, likewise.
     pub bytes: u64,
-    /// What OVS put at the front of the packet. Without a tunnel the first 12 bytes are the MACs as delivered.
+    /// What OVS put at the front of the packet. Without a tunnel the first 12 bytes are the MACs as delivered, and the next four the VLAN tag
+    /// ([`vlan`]).
     pub header: [u64; HEADER_WORDS],
 }
 const _: () = assert!(size_of::<Entry<Tuple4>>() == 176 && align_of::<Entry<Tuple4>>() == 8);

@@ -8,7 +8,7 @@ use ebpf::{
         connection, forward,
     },
     layout::{
-        flow::{HEADER_LEN, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL},
+        flow::{HEADER_LEN, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL, Way},
         maps::{Config, Port, SLOT_OUTSIDE},
         reason::Reason,
     },
@@ -131,7 +131,16 @@ fn is_first<F: Family>(flow: &Flow<F::Tuple>, pass: &Pass<'_>) -> bool {
 pub(super) fn from_outside(skb: &Skb, front: &Front, tunnels: &Pass<'_>) -> Outcome {
     let Pass { config, port, meta, gate, epoch, change, .. } = *tunnels;
     let pass = Pass { config, port, meta, gate, epoch, change, payer: SLOT_OUTSIDE, at_egress: false };
-    plain(skb, front, &pass, SIDE_OUTSIDE)
+    plain(skb, front, &pass, SIDE_OUTSIDE, untagged(&pass), |macs| admit::for_node(macs, &port.mac))
+}
+
+/// Looks at a packet that comes from a physical network, whose stations all may be meant.
+#[inline(always)]
+pub(super) fn from_physical(skb: &Skb, config: &Config, port: &Port) -> Outcome {
+    let (gate, epoch, change) = (maps::gate(config), maps::epoch(config), maps::change(config));
+    let meta = skb.meta();
+    let pass = Pass { config, port, meta, gate, epoch, change, payer: port.slot, at_egress: false };
+    plain(skb, &skb.front(14 + 20 + 20), &pass, SIDE_OUTSIDE, skb.vlan(), admit::one_station)
 }
 
 /// Looks at a packet that the node sends by its port of a bridge.
@@ -140,34 +149,47 @@ pub(super) fn from_node(skb: &Skb, config: &Config, port: &Port) -> Outcome {
     let (gate, epoch, change) = (maps::gate(config), maps::epoch(config), maps::change(config));
     let pass =
         Pass { config, port, meta: skb.meta(), gate, epoch, change, payer: port.slot, at_egress: true };
-    plain(skb, &skb.front(14 + 20 + 20), &pass, SIDE_NODE)
+    plain(skb, &skb.front(14 + 20 + 20), &pass, SIDE_NODE, untagged(&pass), admit::one_station)
 }
 
+/// What [`plain`] needs where a packet with a VLAN tag is none of the flow cache's.
 #[inline(always)]
-fn plain(skb: &Skb, front: &Front, pass: &Pass<'_>, side: u8) -> Outcome {
+fn untagged(pass: &Pass<'_>) -> Option<u32> {
+    if pass.meta.vlan_beside { None } else { Some(0) }
+}
+
+/// `vlan`: the tag, as in [`Way`]; none: such packets are not carried. `station`: whether packets to the destination are, see
+/// [`admit::one_station`].
+#[inline(always)]
+fn plain(
+    skb: &Skb,
+    front: &Front,
+    pass: &Pass<'_>,
+    side: u8,
+    vlan: Option<u32>,
+    station: impl FnOnce(&[u32; 3]) -> Result<(), Reason>,
+) -> Outcome {
     let outcome = if let Err(reason) = admit::endpoint(pass.gate, pass.port, pass.epoch) {
         Err((reason.index(), Outcome::UNREAD))
-    } else if pass.meta.vlan_beside {
-        Err((Reason::Vlan.index(), Outcome::UNREAD))
-    } else if !front.has(14 + 28) {
-        Err((Reason::TruncatedIp.index(), Outcome::UNREAD))
-    } else {
+    } else if let Some(vlan) = vlan
+        && front.has(14 + 28)
+    {
         let macs = [front.u32(0), front.u32(4), front.u32(8)];
-        let ours = if side == SIDE_OUTSIDE {
-            admit::for_node(&macs, &pass.port.mac)
-        } else {
-            admit::one_station(&macs)
-        };
+        let way = [skb.ifindex(), vlan, 0];
         let ethertype = u16::from_be(front.u16(12));
-        if let Err(reason) = ours {
+        if let Err(reason) = station(&macs) {
             Err((reason.index(), Outcome::UNREAD))
         } else if ethertype == V4::TYPE {
-            plain_packet::<V4>(skb, front, macs, pass, side)
+            plain_packet::<V4>(skb, front, (macs, way), pass, side)
         } else if ethertype == V6::TYPE {
-            plain_packet::<V6>(skb, &skb.front(14 + 40 + 20), macs, pass, side)
+            plain_packet::<V6>(skb, &skb.front(14 + 40 + 20), (macs, way), pass, side)
         } else {
             Err((Reason::NotIp.index(), Outcome::UNREAD))
         }
+    } else if vlan.is_none() {
+        Err((Reason::Vlan.index(), Outcome::UNREAD))
+    } else {
+        Err((Reason::TruncatedIp.index(), Outcome::UNREAD))
     };
     outcome.unwrap_or_else(|(reason, outcome)| {
         count::numbered(reason);
@@ -179,7 +201,7 @@ fn plain(skb: &Skb, front: &Front, pass: &Pass<'_>, side: u8) -> Outcome {
 fn plain_packet<F: Family>(
     skb: &Skb,
     front: &Front,
-    macs: [u32; 3],
+    (macs, way): ([u32; 3], Way),
     pass: &Pass<'_>,
     side: u8,
 ) -> Result<Outcome, (u32, Outcome)> {
@@ -192,7 +214,7 @@ fn plain_packet<F: Family>(
     if let Next::Slow(reason) = next {
         return Err((reason.index(), if geneve { Outcome::UNREAD } else { Outcome::SLOW }));
     }
-    let packet = Arrival::<F, 14> { flow: &flow, way: [skb.ifindex(), 0, 0], macs };
+    let packet = Arrival::<F, 14> { flow: &flow, way, macs };
     carry_or_note(skb, front, &packet, pass, next, |_| Ok(()))
 }
 

@@ -103,7 +103,8 @@ fn carry<F: Family, const AT: u32>(
         return Err(Reason::SentBack);
     }
     let amount = wire::amount(skb.len().wrapping_sub(AT - 14), 14 + flow.headers, pass.meta);
-    if !forward::fits(entry.after.side(), flow.length, flow.headers, pass.meta.gso_size, pass.config) {
+    let out = (entry.after.side(), entry.target);
+    if !forward::fits(out, flow.length, flow.headers, pass.meta.gso_size, pass.config) {
         return Err(Reason::TooLong);
     }
     if to_tunnel {
@@ -159,7 +160,7 @@ fn encapsulate<F: Family>(
     Ok(Outcome::done(redirect(entry.target)))
 }
 
-/// From a port to another one, or to the uplink without a tunnel.
+/// From a port to another one, or to the uplink without a tunnel, or between a pod and a physical network.
 #[inline(always)]
 fn local<F: Family>(
     skb: &Skb,
@@ -181,7 +182,7 @@ fn local<F: Family>(
     used(entry, amount);
     count::port(pass.port.slot, amount, |counters| &mut counters.fast_from);
     count::port(slot, amount, |counters| &mut counters.fast_to);
-    if !rewrite::<F>(skb, front, 14, entry) {
+    if !rewrite::<F>(skb, front, 14, entry) || !skb.retag(pass.meta.vlan_beside, packet::halves(second).1) {
         return Ok(dropped());
     }
     Ok(hand_over(skb, entry.after.side(), entry.target, !pass.at_egress, pass))

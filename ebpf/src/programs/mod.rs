@@ -246,6 +246,40 @@ fn to_host(ctx: TcContext) -> i32 {
     TC_ACT_UNSPEC
 }
 
+/// Ingress of the interface of a bridge that leads to a physical network; in direct mode only.
+#[classifier]
+#[inline(always)]
+fn from_physical(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    let Some(config) = maps::config() else { return TC_ACT_UNSPEC };
+    if let Some(verdict) = entrance::from_physical(&skb, config, port).verdict() {
+        return verdict;
+    }
+    count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_from);
+    TC_ACT_UNSPEC
+}
+
+/// Egress of such an interface.
+#[classifier]
+#[inline(always)]
+fn to_physical(ctx: TcContext) -> i32 {
+    let skb = Skb::new(&ctx);
+    let tag = skb.tag();
+    if tag == tag::FAST {
+        skb.set_tag(0);
+        return TC_ACT_UNSPEC;
+    }
+    let Some(port) = maps::port(skb.ifindex()) else { return unknown() };
+    let Some(config) = maps::config() else { return TC_ACT_UNSPEC };
+    if tag::slot(tag).is_some() {
+        skb.set_tag(0);
+    }
+    learn::tagged(&skb, config, port, (SIDE_OUTSIDE, skb.ifindex()), tag, skb.vlan());
+    count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
+    TC_ACT_UNSPEC
+}
+
 /// Whether it is a packet of the kernel's Geneve tunnels, which send and receive by the bridge's own port. OVS has or gets what is
 /// inside, with the number of its note; the programs on the uplink count it.
 #[inline(always)]

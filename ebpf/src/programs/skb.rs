@@ -4,15 +4,18 @@ use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_INGRESS, BPF_F_RECOMPUTE_CSUM},
     helpers::{
         bpf_jiffies64, bpf_redirect as kernel_redirect, bpf_redirect_peer, bpf_skb_pull_data,
-        bpf_skb_store_bytes,
+        bpf_skb_store_bytes, bpf_skb_vlan_pop, bpf_skb_vlan_push,
     },
     programs::TcContext,
 };
 use ebpf::{
-    layout::flow::HEADER_LEN,
+    layout::flow::{self, HEADER_LEN},
     packet::wire::Meta,
     packet::{self, Packet, Window},
 };
+
+/// EtherType of a VLAN tag (TPID of IEEE 802.1Q), in wire order.
+const TAGGED: u16 = 0x8100_u16.to_be();
 
 /// A packet at a TC hook, from its Ethernet header on. The kernel's pointer by value: a reference to the context would keep
 /// it in memory, and each access would go there first.
@@ -44,6 +47,34 @@ impl Skb {
         unsafe {
             let skb = self.raw();
             Meta { gso_size: (*skb).gso_size, vlan_beside: (*skb).vlan_present != 0 }
+        }
+    }
+
+    /// VLAN tag that is held beside the packet, as [`flow::vlan`]; 0 = none, `None`: of another kind than IEEE 802.1Q's.
+    #[inline(always)]
+    pub(super) fn vlan(&self) -> Option<u32> {
+        // SAFETY: the context is valid for the length of the program.
+        let (present, kind, control) = unsafe {
+            let skb = self.raw();
+            ((*skb).vlan_present, (*skb).vlan_proto, (*skb).vlan_tci)
+        };
+        if present == 0 {
+            return Some(0);
+        }
+        if kind != u32::from(TAGGED) {
+            return None;
+        }
+        Some(flow::vlan((control & 0xffff) as u16))
+    }
+
+    /// Takes the tag off that is held beside the packet, if there is one, and gives it another, as [`flow::vlan`], if there is one to be.
+    /// Pointers into the packet are void afterwards. False: a helper failed, and the packet is not as it should be.
+    #[inline(always)]
+    pub(super) fn retag(&self, tagged: bool, vlan: u32) -> bool {
+        // SAFETY: the helpers check their arguments.
+        unsafe {
+            (!tagged || bpf_skb_vlan_pop(self.raw()) == 0)
+                && (vlan == 0 || bpf_skb_vlan_push(self.raw(), TAGGED, (vlan & 0xffff) as u16) == 0)
         }
     }
 

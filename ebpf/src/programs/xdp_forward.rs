@@ -47,7 +47,7 @@ pub(super) fn forward<F: Family, const AT: u32>(
     let ends = Ends { tunnel: AT != 14, length, uplink };
     let side = entry.after.side();
     if !xdp::carries(entry, &facts, ends, terms)
-        || !forward::fits(side, flow.length, flow.headers, 0, terms.config)
+        || !forward::fits((side, entry.target), flow.length, flow.headers, 0, terms.config)
     {
         return None;
     }

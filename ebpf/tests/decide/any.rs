@@ -24,6 +24,8 @@ pub(crate) fn config() -> Config {
         budget_shift: 4,
         pod_mtu: 1_400,
         tunnel_mtu: 1_300,
+        uplink_mtu: 1_350,
+        uplink: 2,
         ..Config::default()
     }
 }

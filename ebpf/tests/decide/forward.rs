@@ -6,8 +6,8 @@ use ebpf::{
     decide::age::early,
     decide::forward::{Decision, decide, fits, forgets, is_noted, is_open, is_urgent},
     layout::flow::{
-        AGREEING, Entry, GATE_HOLD, PROBE_FIRST, PROBE_NONE, PROBE_SENT, SIDE_POD, SIDE_TUNNEL, STATE_ACTIVE,
-        STATE_CLOSING, STATE_LIKELY, STATE_WAITING, Tuple4,
+        AGREEING, Entry, GATE_HOLD, PROBE_FIRST, PROBE_NONE, PROBE_SENT, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL,
+        STATE_ACTIVE, STATE_CLOSING, STATE_LIKELY, STATE_WAITING, Tuple4,
     },
 };
 use proptest::{prelude::*, test_runner::TestCaseResult};
@@ -263,8 +263,11 @@ proptest! {
         length in prop_oneof![0_u32..2_000, 65_400_u32..65_600], headers in 28_u32..80, gso in 0_u32..2_000) {
         let config = config();
         let segment = if gso == 0 { length } else { headers + gso };
-        prop_assert_eq!(fits(SIDE_POD, length, headers, gso, &config), segment <= config.pod_mtu);
-        let fits = fits(SIDE_TUNNEL, length, headers, gso, &config);
+        prop_assert_eq!(fits((SIDE_POD, 5), length, headers, gso, &config), segment <= config.pod_mtu);
+        let outside = |target| fits((SIDE_OUTSIDE, target), length, headers, gso, &config);
+        prop_assert_eq!(outside(config.uplink), segment <= config.uplink_mtu.into());
+        prop_assert_eq!(outside(config.uplink + 1), segment <= config.pod_mtu, "a physical network");
+        let fits = fits((SIDE_TUNNEL, config.uplink), length, headers, gso, &config);
         prop_assert_eq!(fits, segment <= config.tunnel_mtu && length + 58 <= 65_535);
     }
 }

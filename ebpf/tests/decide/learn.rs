@@ -15,7 +15,7 @@ use ebpf::{
         flow::{
             AGREEING, Entry, GATE_LEARN, GATE_SERVICES, GATE_TCP, HEADER_WORDS, KEPT_OFF, NOTE_LIVE,
             NOTE_SPENT, Note, PROBE_FIRST, PROBE_NONE, Print, SIDE_NODE, SIDE_OUTSIDE, SIDE_POD, SIDE_TUNNEL,
-            STATE_ACTIVE, STATE_CLOSING, STATE_LIKELY, STATE_SLOW, STATE_WAITING, TRANSLATED, Tuple4,
+            STATE_ACTIVE, STATE_CLOSING, STATE_LIKELY, STATE_SLOW, STATE_WAITING, TRANSLATED, Tuple4, vlan,
         },
         maps::{Budget, Config},
         scope::CLOSED,
@@ -72,9 +72,13 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// What comes out of OVS, into a tunnel or to a pod.
-    fn out()(tuple in prop_oneof![tuple(SIDE_TUNNEL, TCP), tuple(SIDE_POD, TCP)], target in few(), ttl in 2_u8..60) -> Out<Tuple4> {
-        Out { tuple, target, ttl, tos: 0, print: Print::default(), index: 0, by_number: true }
+    /// What comes out of OVS, into a tunnel, to a pod, or to a physical network.
+    fn out()(
+        tuple in prop_oneof![tuple(SIDE_TUNNEL, TCP), tuple(SIDE_POD, TCP), tuple(SIDE_OUTSIDE, TCP)],
+        target in few(), ttl in 2_u8..60, tag in prop_oneof![Just(0), Just(vlan(0)), Just(vlan(100))],
+    ) -> Out<Tuple4> {
+        let vlan = if tuple.side == SIDE_OUTSIDE { tag } else { 0 };
+        Out { vlan, tuple, target, ttl, tos: 0, print: Print::default(), index: 0, by_number: true }
     }
 }
 
@@ -160,7 +164,7 @@ proptest! {
                 template(&mut value.header);
                 value.checksum = template_sum(&value.header);
             } else {
-                value.header[1] &= u64::from(u32::MAX);
+                value.header[1] = value.header[1] & u64::from(u32::MAX) | u64::from(out.vlan) << 32;
                 value.header[2..].fill(0);
             }
             value
@@ -183,6 +187,7 @@ proptest! {
             9 => entry.state = STATE_CLOSING,
             10 => later.tuple.destination_port ^= 1,
             11 => seen[at] ^= word,
+            12 if later.tuple.side == SIDE_OUTSIDE => later.vlan ^= vlan(100),
             _ => {}
         }
         let answer = made(&note, &later, shown, seen);
@@ -218,7 +223,7 @@ proptest! {
             epoch: note_epoch, when: now.wrapping_sub(age), state, tos: note_tos, ttl: note_ttl,
             tuple: entered, way: [from, 0, 0], print: of(print), ..Note::default()
         };
-        let out = Out { tuple: left, target: to, ttl, tos, print: of(print + u32::from(other)), index: 0, by_number };
+        let out = Out { vlan: 0, tuple: left, target: to, ttl, tos, print: of(print + u32::from(other)), index: 0, by_number };
         let gate = GATE_TCP | if learning { GATE_LEARN } else { 0 };
         let judged = judge(&note, &out, &Terms { gate, ..terms(&config, epoch, now) });
         let source = (entered.source, entered.source_port) == (left.source, left.source_port);
@@ -230,7 +235,10 @@ proptest! {
         // Into the tunnel and by the uplink there is one way each, to pods and to the node there are several ports.
         let several = matches!(left.side, SIDE_POD | SIDE_NODE);
         let back = entered.side == left.side && (!several || from == to);
-        let teaches = state == NOTE_LIVE && !other && repeatable && !back && !itself
+        let physical = |side: u8, ifindex: u32| side == SIDE_OUTSIDE && ifindex != config.uplink;
+        let across = (physical(entered.side, from) && left.side != SIDE_POD)
+            || (physical(left.side, to) && entered.side != SIDE_POD);
+        let teaches = state == NOTE_LIVE && !other && repeatable && !back && !itself && !across
             && learning && note_epoch == epoch && age <= config.note_age;
         let tie = if sure { Tie::Sure } else { Tie::Likely };
         prop_assert_eq!(judged.ok(), teaches.then_some(tie), "{:?}", judged);
@@ -255,6 +263,7 @@ proptest! {
         };
         let note = Note { tuple: tuple(before), ..Note::default() };
         let out = Out {
+            vlan: 0,
             tuple: tuple(after), target: 1, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: false,
         };
         let config = config();
@@ -284,7 +293,7 @@ proptest! {
             now = now.wrapping_add(wait);
             let terms = Terms { gate: GATE_LEARN, ..terms(&config, 3, now) };
             let tuple = Tuple4 { source: 7, destination: if wrong { 9 } else { 8 }, ..key };
-            let out = Out { tuple, target: 5, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: sure };
+            let out = Out { vlan: 0, tuple, target: 5, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: sure };
             let tie = judge(&note(now), &out, &terms).unwrap();
             prop_assert_eq!(tie == Tie::Sure, sure);
             let mut value = Entry::default();
@@ -391,7 +400,7 @@ proptest! {
         let mut left = Note { tuple: key, ..Note::default() };
         note::fill(&mut left, &came, ([3, 0, 0], macs), print, 0, &learned);
         let tuple = Tuple4 { destination: if translated { 9 } else { 2 }, ..key };
-        let out = Out { tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
+        let out = Out { vlan: 0, tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
         prop_assert_eq!(judge(&left, &out, &learned), Ok(Tie::Sure));
         let mut entry = Entry { probing: 1, ..Entry::default() };
         fill(&mut entry, &left, (&out, Tie::Sure), came.dscp(), &learned, deadline(&learned, random), |_| false);

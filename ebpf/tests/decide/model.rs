@@ -182,6 +182,7 @@ impl World {
         let terms = self.terms(&config);
         let bucket = |number| Some(buckets.get(&number).copied().unwrap_or_default());
         let out = Out {
+            vlan: 0,
             tuple: KEY,
             target: 10 + answer,
             ttl: 64,

@@ -6,7 +6,12 @@ use ebpf::decide::age::{Times, early};
 use ebpf::decide::tuple::Tuple;
 use std::hash::Hash;
 use std::ops::ControlFlow;
-use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::Arc,
+    time::Duration,
+};
 
 use aya::{
     Pod,
@@ -33,7 +38,8 @@ use super::{
 };
 use crate::flow_cache::{
     CacheError, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
-    InterfaceAmounts, Pressure, ScopeChange, See, ServiceCache, Swept, Timing, Tunnel, Underlay,
+    InterfaceAmounts, PhysicalPort, Pressure, ScopeChange, See, ServiceCache, Swept, Timing, Tunnel,
+    Underlay,
 };
 
 /// The flow cache of the loaded programs.
@@ -315,6 +321,10 @@ impl FlowCache for PinnedCache {
 
     fn set_gateway(&self, gateway: Option<GatewayEnd>) -> Result<(), CacheError> {
         self.programs.lock().set_gateway(gateway).map_err(CacheError::from)
+    }
+
+    fn set_physical(&self, wanted: &BTreeMap<u32, PhysicalPort>) -> Result<(), CacheError> {
+        self.programs.lock().set_physical(wanted).map_err(CacheError::from)
     }
 
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {

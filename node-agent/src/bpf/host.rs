@@ -65,7 +65,7 @@ impl Programs {
     }
 
     /// Writes an entry, but not what the programs have written there.
-    fn update_entry(&mut self, ifindex: u32, entry: Port) -> Result<(), Error> {
+    pub(super) fn update_entry(&mut self, ifindex: u32, entry: Port) -> Result<(), Error> {
         let old = self.read_entry(ifindex)?;
         let entry = Port { diverged: old.map_or(0, |old| old.diverged), ..entry };
         if old == Some(entry) { Ok(()) } else { self.write_entry(ifindex, entry) }
@@ -107,7 +107,7 @@ impl Programs {
         &self.host
     }
 
-    /// Packets and bytes of the uplink and of the node's ports: name, received by the node, sent by it. Fast ones of the uplink are those
+    /// Packets and bytes of the uplink, of the node's ports, and of the interfaces of physical networks together: name, received by the node, sent by it. Fast ones of the uplink are those
     /// outside of tunnels.
     ///
     /// # Errors
@@ -126,6 +126,13 @@ impl Programs {
                 name,
                 paths(counters.slow_to, counters.fast_to),
                 paths(counters.slow_from, counters.fast_from),
+            ));
+        }
+        if let Some(counters) = self.physical_stats()? {
+            all.push((
+                "physical",
+                paths(counters.slow_from, counters.fast_from),
+                paths(counters.slow_to, counters.fast_to),
             ));
         }
         Ok(all)

@@ -103,6 +103,7 @@ impl Programs {
             endpoints: Default::default(),
             uplink: None,
             host: Default::default(),
+            physical: Default::default(),
             gateway: None,
             uplink_via,
             xdp_wanted: options.xdp,
@@ -121,6 +122,7 @@ impl Programs {
         // Also where there is no uplink, or no setting any more.
         datapath.sync_xdp();
         datapath.adopt_host()?;
+        datapath.adopt_physical()?;
         datapath.adopt_endpoints()?;
         let strays = datapath.clear_stray_entries()?;
         let mut failures = Failures(Vec::new());

@@ -23,6 +23,7 @@ mod links;
 mod load;
 mod log;
 mod object;
+mod physical;
 mod pins;
 mod ports;
 mod probe;
@@ -153,6 +154,8 @@ pub struct Programs {
     uplink: Option<(u32, Mode)>,
     /// Interfaces by which the node itself is connected to the bridges.
     host: BTreeMap<u32, NodePort>,
+    /// Interfaces that lead to physical networks.
+    physical: BTreeMap<u32, physical::Physical>,
     /// What the fast path needs for the node's own traffic and that with the outside; `None`: it goes through OVS.
     gateway: Option<GatewayEnd>,
     uplink_via: links::Via,

@@ -25,19 +25,23 @@ pub(super) enum Program {
     ToUplink,
     FromHost,
     ToHost,
+    FromPhysical,
+    ToPhysical,
     Stop,
     Clock,
     Trial,
 }
 
 impl Program {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::FromPod,
         Self::ToPod,
         Self::FromUplink,
         Self::ToUplink,
         Self::FromHost,
         Self::ToHost,
+        Self::FromPhysical,
+        Self::ToPhysical,
         Self::Stop,
         Self::Clock,
         Self::Trial,
@@ -52,6 +56,8 @@ impl Program {
             Self::ToUplink => "to_uplink",
             Self::FromHost => "from_host",
             Self::ToHost => "to_host",
+            Self::FromPhysical => "from_physical",
+            Self::ToPhysical => "to_physical",
             Self::Stop => "stop",
             Self::Clock => "clock",
             Self::Trial => "trial",

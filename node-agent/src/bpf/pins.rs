@@ -5,6 +5,7 @@
 //! <dir>/uplink/<program>-<ifindex>         what is attached to the uplink
 //! <dir>/xdp/xdp_uplink-<ifindex>           the XDP program on the uplink
 //! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself
+//! <dir>/physical/<program>-<ifindex>       what is attached to interfaces that lead to physical networks
 //! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for an interface of a pod
 //! ```
 //! Links are beside the maps, not below the layout: a link outlives a change of layout, its program is replaced.
@@ -77,6 +78,10 @@ impl Pins {
         self.dir.join("host")
     }
 
+    pub(super) fn physical(&self) -> PathBuf {
+        self.dir.join("physical")
+    }
+
     pub(super) fn endpoints(&self) -> PathBuf {
         self.dir.join("endpoints")
     }
@@ -87,7 +92,7 @@ impl Pins {
 
     /// Creates the directories; existing ones are kept.
     pub(super) fn create(&self) -> Result<(), Error> {
-        for dir in [self.maps(), self.uplink(), self.host(), self.endpoints()] {
+        for dir in [self.maps(), self.uplink(), self.host(), self.physical(), self.endpoints()] {
             create_dir(&dir)?;
         }
         Ok(())

@@ -197,7 +197,8 @@ impl Programs {
 
     /// Host veths of all pods, with their ids; uplink and interfaces of the node, with their names.
     pub(super) fn endpoint_names(&self) -> std::collections::BTreeMap<u32, String> {
-        let others = self.uplink.iter().map(|(uplink, _)| uplink).chain(self.host.keys());
+        let others = self.uplink.iter().map(|(uplink, _)| uplink);
+        let others = others.chain(self.host.keys()).chain(self.physical.keys());
         let others = others.filter_map(|ifindex| Some((*ifindex, links::interface_name(*ifindex)?)));
         let pods = self.endpoints.iter().map(|(id, port)| (port.host_ifindex, id.clone()));
         others.chain(pods).collect()
@@ -316,7 +317,7 @@ impl Programs {
     pub(super) fn clear_stray_entries(&mut self) -> Result<usize, Error> {
         let mut known: BTreeSet<u32> =
             self.endpoints.values().flat_map(|port| interfaces(port.host_ifindex, port.mode)).collect();
-        known.extend(self.host.keys());
+        known.extend(self.host.keys().chain(self.physical.keys()));
         known.extend(self.uplink.iter().flat_map(|(ifindex, mode)| interfaces(*ifindex, *mode)));
         let present = self.port_entries()?;
         let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();

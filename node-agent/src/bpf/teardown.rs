@@ -18,6 +18,7 @@ impl Pins {
         }
         failures.note(remove_dir(&self.endpoints()));
         links::remove_dir(&self.host(), &mut failures);
+        links::remove_dir(&self.physical(), &mut failures);
         for name in failures.note(list(self.dir())).unwrap_or_default() {
             if is_layout(&name) {
                 remove_flat(&self.dir().join(name), &mut failures);

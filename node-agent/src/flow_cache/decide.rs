@@ -15,6 +15,7 @@ use crate::flow_cache::eligibility::error::TunnelError;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::eligibility::rules::{self, Mirrored, NodePlace, Pod};
 use crate::flow_cache::invalidation::{Cause, Input};
+use crate::flow_cache::physical::Physical;
 use crate::flow_cache::state::ports::host_veth;
 use crate::flow_cache::state::view::View;
 use crate::flow_cache::state::{Decided, Exclusions, STARTING, Shared};
@@ -40,6 +41,7 @@ impl View {
         bridge: Option<&str>,
         exclusions: &Exclusions,
         queues: &HashMap<u32, String>,
+        physical: &Physical,
     ) -> (Decided, Result<std::net::Ipv4Addr, TunnelError>) {
         let node = self.node_with(shared, &exclusions.integration);
         let snapshot = self.ovs.replica().read();
@@ -75,7 +77,7 @@ impl View {
                         forwards: known.forwards,
                         queue: queue.map(String::as_str),
                     };
-                    rules::endpoint(pod, &mirrored, &exclusions.integration)
+                    rules::endpoint(pod, &mirrored, &exclusions.integration, &physical.paths)
                 }
             };
             endpoints.push(EndpointStatus { id, port: pod.iface_id, addresses: pod.addresses, path });
@@ -180,8 +182,14 @@ impl View {
 }
 
 /// Evaluates all paths and writes the changed ones to the cache. `queues`: the queueing disciplines by interface index, read anew;
-/// those of the round before stand when they cannot be read, and without any nothing is evaluated.
-pub(super) async fn round(shared: &Shared, view: &View, queues: &mut Option<HashMap<u32, String>>) {
+/// those of the round before stand when they cannot be read, and without any nothing is evaluated. `again`: programs on interfaces of
+/// physical networks are looked at again.
+pub(super) async fn round(
+    shared: &Shared,
+    view: &View,
+    queues: &mut Option<HashMap<u32, String>>,
+    again: bool,
+) {
     if *view.ovs.replica().synced().borrow() {
         shared.update_remotes(&view.ovs);
     }
@@ -194,7 +202,9 @@ pub(super) async fn round(shared: &Shared, view: &View, queues: &mut Option<Hash
         *queues = Some(read);
     }
     let Some(queues) = queues else { return };
-    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &exclusions, queues);
+    let mut physical = view.physical(shared, &exclusions, queues).await;
+    physical.add(shared, again);
+    let (mut decided, address) = view.decide(shared, bridge.as_deref(), &exclusions, queues, &physical);
     if let (Path::Ebpf, Some(bridge), Ok(address)) = (decided.tunnel.path, &bridge, address) {
         match view.underlay(bridge, address).await {
             Ok(underlay) => decided.underlay = Some(underlay),
@@ -215,6 +225,7 @@ pub(super) async fn round(shared: &Shared, view: &View, queues: &mut Option<Hash
     let left =
         |endpoint: &&EndpointStatus| shared.set_endpoint(&endpoint.id, endpoint.path.path == Path::Ebpf);
     let left: Vec<_> = decided.endpoints.iter().filter(left).filter_map(|one| host_veth(&one.id)).collect();
+    physical.drop_gone(shared);
     let fast = decided.endpoints.iter().filter(|endpoint| endpoint.path.path == Path::Ebpf).count();
     shared.metrics.endpoints(fast, decided.endpoints.len() - fast);
     let (node, tunnel, underlay) = (decided.node.clone(), decided.tunnel.clone(), decided.underlay);

@@ -2,7 +2,7 @@
 
 use api::admin::Amount;
 use ebpf::Reason;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use crate::flow_cache::{
     Action, CacheError, Carried, Connections, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd,
-    InterfaceAmounts, Pressure, ScopeChange, See, ServiceAddress, ServiceCache, Swept, Timing, Tunnel,
-    Underlay,
+    InterfaceAmounts, PhysicalPort, Pressure, ScopeChange, See, ServiceAddress, ServiceCache, Swept, Timing,
+    Tunnel, Underlay,
 };
 
 /// Fake implementation of [`FlowCache`].
@@ -111,6 +111,9 @@ impl FlowCache for Fake {
         Ok(())
     }
     fn set_gateway(&self, _: Option<GatewayEnd>) -> Result<(), CacheError> {
+        Ok(())
+    }
+    fn set_physical(&self, _: &BTreeMap<u32, PhysicalPort>) -> Result<(), CacheError> {
         Ok(())
     }
     fn set_remotes(&self, _: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {

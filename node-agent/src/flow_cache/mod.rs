@@ -14,7 +14,7 @@
 //! | `metrics/` | Prometheus metrics |
 //! | `state/` | what the tasks share: applies the state machine's decisions to the maps; ports of br-int, remote tunnel endpoints |
 //! | `sources/` | event sources: flows of br-int, Open_vSwitch database, underlay, connection tracking, revalidators |
-//! | `decide`, `pressure` | evaluates the rules and writes the paths; periodic sweep of the maps and adaptive refresh interval |
+//! | `physical`, `decide`, `pressure` | evaluates the rules and writes the paths, those of physical networks first; periodic sweep of the maps and adaptive refresh interval |
 //! | `manager/` | [`Manager`]: handle for the rest of the agent, its tasks, and trait [`CacheControl`]: what the admin socket asks of it |
 
 mod cache;
@@ -26,6 +26,7 @@ pub mod invalidation;
 mod manager;
 pub mod metrics;
 mod path_file;
+mod physical;
 mod pressure;
 pub mod scope;
 mod services;

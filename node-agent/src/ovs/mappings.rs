@@ -52,6 +52,8 @@ pub fn of_others(row: &OpenVSwitch) -> Option<String> {
 pub struct PhysicalNetworks {
     /// Names in order.
     pub names: Vec<String>,
+    /// Names of their bridges in order.
+    pub bridges: Vec<String>,
     /// Warnings about entries that lead nowhere.
     pub warnings: Vec<String>,
 }
@@ -85,11 +87,17 @@ fn usable(
             Some(why) => found.warnings.push(format!(
                 "{KEY} in Open_vSwitch: physical network {name} leads to bridge {leads_to}, which {why}; virtual networks cannot be on it"
             )),
-            None => found.names.push(name.to_owned()),
+            None => {
+                found.names.push(name.to_owned());
+                found.bridges.push(leads_to.to_owned());
+            }
         }
     }
     found.names.sort();
     found.names.dedup();
+    found.bridges.sort();
+    found.bridges.dedup();
+    found.bridges.truncate(MAX_PHYSICAL_NETWORKS);
     if found.names.len() > MAX_PHYSICAL_NETWORKS {
         found.warnings.push(format!(
             "{KEY} in Open_vSwitch has {} physical networks; the first {MAX_PHYSICAL_NETWORKS} are used",
@@ -142,6 +150,7 @@ mod tests {
         );
         let found = usable(&row, "breth0", "netdev", bridge);
         assert_eq!(found.names, ["b", "z"]);
+        assert_eq!(found.bridges, ["br-a"]);
         let told = |name: &str, why: &str| {
             found.warnings.iter().any(|text| text.contains(name) && text.contains(why))
         };

@@ -59,6 +59,8 @@ impl Ovs {
                 "sflow",
                 "netflow",
                 "ipfix",
+                "stp_enable",
+                "rstp_enable",
             ])
             .table::<Mirror>(&[
                 "name",
@@ -68,7 +70,17 @@ impl Ovs {
                 "select_vlan",
                 "output_port",
             ])
-            .table::<Port>(&["name", "interfaces", "external_ids", "other_config", "qos"])
+            .table::<Port>(&[
+                "name",
+                "interfaces",
+                "external_ids",
+                "other_config",
+                "qos",
+                "tag",
+                "trunks",
+                "vlan_mode",
+                "protected",
+            ])
             .table::<Interface>(&[
                 "name",
                 "external_ids",

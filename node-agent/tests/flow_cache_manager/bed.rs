@@ -1,7 +1,7 @@
 //! An agent's flow cache manager with real OVS. Its calls to the cache are recorded.
 
 use ebpf::Reason;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use api::admin::{CacheStatus, MonitorHealth};
 use node_agent::datapath::Datapath;
 use node_agent::flow_cache::{CacheError, FaultInjection, Settings};
 use node_agent::flow_cache::{
-    Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, Pressure, ScopeChange,
-    Swept, Timing, Tunnel, Underlay,
+    Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts, PhysicalPort, Pressure,
+    ScopeChange, Swept, Timing, Tunnel, Underlay,
 };
 use node_agent::health::Health;
 use node_agent::kernel::link::Netlink;
@@ -132,6 +132,9 @@ impl FlowCache for Recorder {
         self.note(Call::Gateway(gateway));
         Ok(())
     }
+    fn set_physical(&self, _: &BTreeMap<u32, PhysicalPort>) -> Result<(), CacheError> {
+        Ok(())
+    }
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError> {
         self.note(Call::Remotes(remotes.clone()));
         Ok(())
@@ -223,7 +226,7 @@ impl Bed {
             tasks: supervision::Tasks::new().0,
         };
         let (ovs_db, uplink) = (ovs.db(), "eth0".to_owned());
-        node.start_flow_cache(Settings { ovs_db, uplink, timing: Default::default(), faults });
+        node.start_flow_cache(Settings { ovs_db, uplink, pod_mtu: 1400, timing: Default::default(), faults });
         Self { ovs, node, cache }
     }
 

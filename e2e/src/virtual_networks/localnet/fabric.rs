@@ -82,6 +82,17 @@ pub(super) fn map(bed: &Bed, node: &str) -> Result<()> {
         .map(drop)
 }
 
+/// Mirrors all packets of a node's bridge.
+pub(super) fn mirror(bed: &Bed, node: &str) -> Result<()> {
+    let (made, set) = (["--id=@m", "create", "mirror", "name=all", "select_all=true"], ["mirrors=@m"]);
+    bed.vsctl(node, &[&["--"], &made[..], &["--", "set", "bridge", BRIDGE], &set].concat()).map(drop)
+}
+
+/// Without the mirror.
+pub(super) fn unmirror(bed: &Bed, node: &str) -> Result<()> {
+    bed.vsctl(node, &["clear", "bridge", BRIDGE, "mirrors"]).map(drop)
+}
+
 /// What a node maps.
 pub(super) fn mappings(bed: &Bed, node: &str) -> Result<String> {
     Ok(bed.vsctl(node, &["get", "Open_vSwitch", ".", MAPPINGS])?.trim().trim_matches('"').to_owned())

@@ -1,6 +1,7 @@
 //! Networks on VLANs of a physical network: pods reach one another and an outside host there with their own addresses, on one node and
 //! across nodes, and nothing of another VLAN; who may make such networks; nodes that do not have the physical network.
 
+mod carried;
 mod duplicates;
 mod fabric;
 
@@ -86,12 +87,7 @@ pub(super) fn check(scene: &Scene<'_>, ebpf: bool, checks: &mut Checks) -> Resul
     spoofing(red, checks)?;
     duplicates::check(red, checks)?;
     if ebpf {
-        for node in NODES {
-            checks.check(
-                format!("{node}: interfaces there stay on OVS, all others are fast"),
-                paths(bed, node),
-            );
-        }
+        carried::check(red, checks)?;
     }
     restart(red, checks)?;
     let names: Vec<&str> = PODS.iter().chain(&OTHERS).map(|(name, _)| *name).collect();
@@ -375,33 +371,6 @@ fn spoofing(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
     let expect = format!("dc {}", address(red, "d3", false)?);
     checks.check("and is again with its own", reaches(bed, &pod, Dial::tcp(outside, SERVED), &expect));
     Ok(())
-}
-
-/// With the flow cache: who is on the physical network takes the slow path with that reason, who is not does not, and changes of flows
-/// end what they concern alone.
-fn paths(bed: &Bed, node: &str) -> Result<String, String> {
-    eventually(|| {
-        let status = bed.agent(node).status()?;
-        let counters = bed.agent(node).counters()?;
-        let mut slow = 0;
-        for one in status["endpoints"].as_array().context("no endpoints")? {
-            let name = one["pod"].as_str().unwrap_or_default();
-            let mut pods = PODS.iter().chain(&OTHERS);
-            let is_there = pods.any(|(pod, _)| name == format!("{RED}/{pod}/net1"));
-            let is_told = one["reason"].as_str().is_some_and(|reason| reason.contains("localnet"));
-            ensure!(is_there == is_told && is_there == (one["path"] == "ovs"), "{one}");
-            slow += u32::from(is_there);
-        }
-        ensure!(slow == 3, "{slow} interfaces");
-        for one in counters["endpoints"].as_array().context("no counters of interfaces")? {
-            let is_there = [STORAGE, BACKUP].iter().any(|name| one["network"] == format!("{RED}/{name}"));
-            let packets = |way: &str, path: &str| one[way][path]["packets"].as_u64().unwrap_or_default();
-            let fast = packets("in", "fast") + packets("out", "fast");
-            ensure!(!is_there || (fast == 0 && packets("out", "slow") > 0), "{one}");
-        }
-        ensure!(status["cache"]["unscopedReason"] == "", "{}", status["cache"]["unscopedReason"]);
-        Ok(format!("{slow} interfaces"))
-    })
 }
 
 /// Agents that are replaced leave the administrator's mapping as it is; traffic goes on.

@@ -40,6 +40,8 @@ struct Exit<'a> {
     /// Slot of the counters of what it leaves by.
     slot: u32,
     tag: u32,
+    /// VLAN tag with which it leaves ([`vlan`](ebpf::layout::flow::vlan)); 0 = none.
+    vlan: u32,
     /// Whether anything is learned here; marks are taken off in any case.
     learns: bool,
 }
@@ -62,8 +64,8 @@ pub(super) fn to_uplink(
         count::reason(Reason::ForeignTunnel);
     }
     let learns = on && local && !foreign;
-    let exit =
-        Exit { config, port, side: SIDE_TUNNEL, target: config.uplink, slot: peer.slot(), tag, learns };
+    let (target, slot) = (config.uplink, peer.slot());
+    let exit = Exit { config, port, side: SIDE_TUNNEL, target, slot, tag, vlan: 0, learns };
     let learned = if outer.inner == V4::TYPE {
         comes_out::<V4, HEADER_LEN>(skb, &exit)
     } else if outer.inner == V6::TYPE {
@@ -78,12 +80,26 @@ pub(super) fn to_uplink(
 /// one of the node; `port`: where it is seen. False: it is no flow that the cache could carry, and may be a tunnel's.
 #[inline(always)]
 pub(super) fn plain(skb: &Skb, config: &Config, port: &Port, side: u8, target: u32, tag: u32) -> bool {
-    let learns = maps::gate(config) & GATE_FORWARD != 0 && port.flags & PORT_FAST != 0;
+    tagged(skb, config, port, (side, target), tag, Some(0))
+}
+
+/// As [`plain`], of a packet that may have a VLAN tag. `vlan`: the tag, 0 without one; none: it is of a kind that no entry has.
+#[inline(always)]
+pub(super) fn tagged(
+    skb: &Skb,
+    config: &Config,
+    port: &Port,
+    (side, target): (u8, u32),
+    tag: u32,
+    vlan: Option<u32>,
+) -> bool {
+    let on = maps::gate(config) & GATE_FORWARD != 0 && port.flags & PORT_FAST != 0;
+    let (learns, vlan) = (on && vlan.is_some(), vlan.unwrap_or(0));
     let front = skb.front(14 + 20 + 20);
     if !front.has(14) {
         return false;
     }
-    let exit = Exit { config, port, side, target, slot: port.slot, tag, learns };
+    let exit = Exit { config, port, side, target, slot: port.slot, tag, vlan, learns };
     let ethertype = u16::from_be(front.u16(12));
     let learned = if ethertype == V4::TYPE {
         comes_out::<V4, 14>(skb, &exit)
@@ -161,6 +177,7 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
     let out = Out {
         tuple: flow.tuple,
         target: exit.target,
+        vlan: exit.vlan,
         ttl: flow.ttl,
         tos: flow.tos,
         print,
@@ -221,7 +238,7 @@ fn learn<F: Family, const AT: u32>(
         let macs = [front.u32(0), front.u32(4), front.u32(8)];
         value.checksum = 0;
         value.header[0] = u64::from(macs[0]) | u64::from(macs[1]) << 32;
-        value.header[1] = macs[2].into();
+        value.header[1] = u64::from(macs[2]) | u64::from(exit.vlan) << 32;
         let mut at = 2;
         while at < HEADER_WORDS {
             // SAFETY: a word of the value. Volatile, for the reason of `note::write_words`.

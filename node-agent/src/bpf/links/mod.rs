@@ -22,6 +22,7 @@ use super::{
     object::Program,
     pins::{self, Place},
 };
+use crate::flow_cache::PhysicalPort;
 
 /// How a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,17 @@ pub(super) fn hooks(kind: Kind, ifindex: u32, mode: Mode) -> Vec<Hook> {
 pub(super) fn host_hooks(ifindex: u32) -> [Hook; 2] {
     let hook = |program, ingress| Hook { place: Place { program, ifindex }, ingress };
     [hook(Program::ToHost, true), hook(Program::FromHost, false)]
+}
+
+/// The links of an interface that leads to a physical network, or of the own port of its bridge, which only receives.
+pub(super) fn physical_hooks(ifindex: u32, port: PhysicalPort) -> Vec<Hook> {
+    let hook = |program, ingress| Hook { place: Place { program, ifindex }, ingress };
+    match port {
+        PhysicalPort::Interface { .. } => {
+            vec![hook(Program::ToPhysical, false), hook(Program::FromPhysical, true)]
+        }
+        PhysicalPort::Own => vec![hook(Program::ToHost, true)],
+    }
 }
 
 impl Kind {

@@ -6,7 +6,7 @@
 pub(in crate::flow_cache) mod connections;
 mod services;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -54,6 +54,30 @@ pub struct GatewayEnd {
     pub mac: MacAddr,
     /// MTU of the uplink, in bytes.
     pub mtu: u32,
+}
+
+/// An interface of a bridge that leads to a physical network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PhysicalPort {
+    /// The bridge's interface on the physical network.
+    Interface {
+        /// Its packets use the fast path.
+        fast: bool,
+    },
+    /// The bridge's own port, which gets copies of what the bridge floods.
+    Own,
+}
+
+impl PhysicalPort {
+    /// Whether it is the bridge's own port.
+    pub fn is_own(self) -> bool {
+        self == Self::Own
+    }
+
+    /// Whether its packets use the fast path.
+    pub fn is_fast(self) -> bool {
+        self == Self::Interface { fast: true }
+    }
 }
 
 /// Timing of the flow cache, and its rate limit for new entries.
@@ -355,6 +379,9 @@ pub trait FlowCache: std::fmt::Debug + Send + Sync {
     /// Sets what the fast path needs for the node's own traffic and that of the uplink without a tunnel. `None`: it takes the slow
     /// path. The caller must invalidate the cache after a change.
     fn set_gateway(&self, gateway: Option<GatewayEnd>) -> Result<(), CacheError>;
+    /// Sets the complete list of interfaces that lead to physical networks, by their indexes. Those of other interfaces go through OVS
+    /// alone, and so do their packets that are in OVS now: pods of their networks must be slow already.
+    fn set_physical(&self, interfaces: &BTreeMap<u32, PhysicalPort>) -> Result<(), CacheError>;
     /// Sets the complete list of remote tunnel endpoints; nothing is learned from other outer sources. After the removal of an
     /// endpoint the caller must invalidate the cache.
     fn set_remotes(&self, remotes: &BTreeSet<Ipv4Addr>) -> Result<(), CacheError>;

@@ -6,8 +6,8 @@
 //! group and an address set) excludes the ports of the dimension that consists of logical ports only. Any other such flow
 //! excludes the whole node.
 //!
-//! A switch with a port to a bridge of the administrator's (`localnet`) excludes all of its ports: their packets leave OVS where no
-//! program restores what the fast path writes into them, and what the other bridge does with them no flow of br-int tells.
+//! Of a switch with a port to a bridge of the administrator's (`localnet`) all ports are told: what becomes of their packets depends on the
+//! other bridge, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -20,8 +20,8 @@ pub struct FlowExclusions {
     pub node: Option<String>,
     /// Excluded OpenFlow ports, each with the reason.
     pub ports: BTreeMap<u32, String>,
-    /// OpenFlow ports whose switch has a port to a physical network.
-    pub on_physical: BTreeSet<u32>,
+    /// OpenFlow ports whose switch has a port to a physical network, with the OpenFlow ports that lead there.
+    pub on_physical: BTreeMap<u32, BTreeSet<u32>>,
 }
 
 /// Key of a flow: table, priority and match.
@@ -37,7 +37,7 @@ pub(in crate::flow_cache) struct FlowIndex {
     origins: HashMap<Name, (u32, LogicalPort)>,
     /// Table 0: the logical port of packets with a tag, or explicitly without one, from another bridge. Only `localnet` ports and
     /// nested containers have such flows (ovn-controller, controller/physical.c).
-    providers: HashMap<Name, LogicalPort>,
+    providers: HashMap<Name, (u32, LogicalPort)>,
     changed: bool,
 }
 
@@ -82,7 +82,7 @@ impl FlowIndex {
         };
         let fields = key.read();
         let origin = fields.in_port.zip(actions.sets.source()).filter(|_| key.table == 0);
-        let provider = origin.filter(|_| fields.vlan).map(|(_, logical)| logical);
+        let provider = origin.filter(|_| fields.vlan);
         let per_packet = (there && fields.per_packet).then_some(Uncacheable::PerPacketMatch);
         self.changed |= put(&mut self.uncacheable, &key, actions.uncacheable.or(per_packet));
         self.changed |= put(&mut self.origins, &key, origin);
@@ -125,14 +125,14 @@ impl FlowIndex {
         exclusions
     }
 
-    fn on_physical(&self) -> BTreeSet<u32> {
-        if self.providers.is_empty() {
-            return BTreeSet::new();
+    fn on_physical(&self) -> BTreeMap<u32, BTreeSet<u32>> {
+        let (mut own, mut ways) = (HashSet::new(), HashMap::<u64, BTreeSet<u32>>::new());
+        for (port, logical) in self.providers.values() {
+            own.insert(logical);
+            ways.entry(logical.datapath).or_default().insert(*port);
         }
-        let own: HashSet<&LogicalPort> = self.providers.values().collect();
-        let datapaths: HashSet<u64> = own.iter().map(|logical| logical.datapath).collect();
-        let on_them = self.origins.values().filter(|(_, logical)| datapaths.contains(&logical.datapath));
-        on_them.filter(|(_, logical)| !own.contains(logical)).map(|(port, _)| *port).collect()
+        let others = self.origins.values().filter(|(_, logical)| !own.contains(logical));
+        others.filter_map(|(port, logical)| Some((*port, ways.get(&logical.datapath)?.clone()))).collect()
     }
 
     /// Ports of the conjunctions that uncacheable flows match, by table and conjunction id.
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ports_of_a_switch_with_a_port_to_a_physical_network_are_excluded_until_that_goes() {
+    fn all_ports_of_a_switch_with_a_port_to_a_physical_network_are_told_until_that_goes() {
         let mut flows = Flows::with(&[(4, 1), (5, 2)]);
         let sets =
             |datapath, from| Fields { datapath: Some(datapath), from: Some(from), ..Fields::default() };
@@ -316,7 +316,9 @@ mod tests {
         assert!(flows.0.changes().is_some());
         flows.put(0, &tagged, actions);
         let changes = flows.0.changes().unwrap();
-        assert_eq!((changes.on_physical, changes.node, changes.ports.len()), ([4, 5].into(), None, 0));
+        let way = BTreeSet::from([40]);
+        let both = [(4, way.clone()), (5, way)].into();
+        assert_eq!((changes.on_physical, changes.node, changes.ports.len()), (both, None, 0));
         flows.0.take(Update::Removed(Key { table: 0, priority: 1, fields: &tagged }));
         assert_eq!(flows.0.changes(), Some(FlowExclusions::default()));
     }

@@ -1,7 +1,7 @@
 //! Eligibility rules: which node, tunnel or endpoint must use the slow path, and why (listed in `docs/datapath.md`). Inputs are
 //! the Open_vSwitch database, pod annotations and br-int's flows; no I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use ebpf::layout::maps::GENEVE_PORT;
 use super::error::TunnelError;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::ovs::ports::PodPort;
-use api::admin::PathStatus;
+use api::admin::{Path, PathStatus};
 
 /// `remote_ip` of a tunnel that accepts any remote endpoint, selected by OpenFlow actions (ovs-vswitchd.conf.db(5)).
 const FLOW: &str = "flow";
@@ -253,7 +253,7 @@ pub fn gateway(
 }
 
 /// How a bridge exports its packets, if it does.
-fn exported(bridge: &Bridge) -> Option<&'static str> {
+pub(super) fn exported(bridge: &Bridge) -> Option<&'static str> {
     let counted = [
         ("sFlow", bridge.sflow.is_some()),
         ("NetFlow", bridge.netflow.is_some()),
@@ -263,7 +263,7 @@ fn exported(bridge: &Bridge) -> Option<&'static str> {
 }
 
 /// What OVS does to the rate of an interface's packets, if anything.
-fn policed(interface: &Interface) -> Option<&'static str> {
+pub(super) fn policed(interface: &Interface) -> Option<&'static str> {
     let limited = interface.ingress_policing_rate > 0 || interface.ingress_policing_kpkts_rate > 0;
     limited.then_some("has a rate limit (ingress policing)")
 }
@@ -283,8 +283,13 @@ pub struct Pod<'a> {
     pub queue: Option<&'a str>,
 }
 
-/// Path of one pod's endpoint on an eligible node.
-pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, exclusions: &FlowExclusions) -> PathStatus {
+/// Path of one pod's endpoint on an eligible node. `physical`: the paths of physical networks, by the ports of br-int that lead there.
+pub fn endpoint(
+    pod: Pod<'_>,
+    mirrored: &Mirrored,
+    exclusions: &FlowExclusions,
+    physical: &BTreeMap<u32, PathStatus>,
+) -> PathStatus {
     match pod.wanted {
         // The annotation overrides the detection of forwarding pods.
         Some("ebpf") => {}
@@ -315,10 +320,22 @@ pub fn endpoint(pod: Pod<'_>, mirrored: &Mirrored, exclusions: &FlowExclusions) 
     if let Some(why) = concerning(pod.interface, exclusions) {
         return PathStatus::ovs(why);
     }
-    if number(pod.interface).is_some_and(|port| exclusions.on_physical.contains(&port)) {
-        return PathStatus::ovs(
-            "its network is on a physical network (localnet), whose packets OVS alone carries",
-        );
+    let ways = number(pod.interface).and_then(|port| exclusions.on_physical.get(&port));
+    for way in ways.into_iter().flatten() {
+        match physical.get(way) {
+            Some(path) if path.path == Path::Ebpf => {}
+            Some(path) => {
+                return PathStatus::ovs(format!(
+                    "its network is on a physical network (localnet): {}",
+                    path.reason
+                ));
+            }
+            None => {
+                return PathStatus::ovs(
+                    "its network is on a physical network (localnet), whose bridge is not known yet",
+                );
+            }
+        }
     }
     if pod.interface.ofport.is_none_or(|port| port <= 0) {
         return PathStatus::ovs("the OVS port is not open yet (no ofport)");
@@ -407,7 +424,13 @@ mod tests {
         let interface = Interface { ofport: Some(3), ..Interface::default() };
         let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
         let of = |bridge: &Bridge| {
-            endpoint(pod, &Mirrored::of(bridge, std::iter::once(&mirror)), &FlowExclusions::default()).path
+            endpoint(
+                pod,
+                &Mirrored::of(bridge, std::iter::once(&mirror)),
+                &FlowExclusions::default(),
+                &BTreeMap::new(),
+            )
+            .path
         };
         assert_eq!(of(&bridge), Path::Ovs);
         assert_eq!(of(&Bridge::default()), Path::Ebpf);
@@ -431,7 +454,7 @@ mod tests {
         let path = |uuid| {
             let port = Port { uuid, ..Port::default() };
             let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
-            endpoint(pod, &mirrored, &FlowExclusions::default())
+            endpoint(pod, &mirrored, &FlowExclusions::default(), &BTreeMap::new())
         };
         for selected in [source, destination] {
             assert_eq!(path(selected), PathStatus::ovs("the port is mirrored (mirror m)"));
@@ -474,7 +497,7 @@ mod tests {
     fn a_pods_port_that_is_logged_is_slow_alone_and_a_port_of_the_node_makes_all_slow() {
         let exclusions = FlowExclusions {
             ports: [(3, "logged".to_owned())].into(),
-            on_physical: [5].into(),
+            on_physical: [5, 6, 7].map(|port| (port, BTreeSet::from([port + 35]))).into(),
             ..FlowExclusions::default()
         };
         let row = |ids: &[(&str, &str)], number| {
@@ -486,10 +509,14 @@ mod tests {
         let path = |number| {
             let (port, interface) = (Port::default(), row(&ids, number));
             let pod = Pod { port: &port, interface: &interface, wanted: None, forwards: None, queue: None };
-            endpoint(pod, &Mirrored::default(), &exclusions)
+            let physical =
+                [(41, PathStatus::ebpf("eligible")), (42, PathStatus::ovs("it is mirrored"))].into();
+            endpoint(pod, &Mirrored::default(), &exclusions, &physical)
         };
         assert_eq!((path(3), path(4).path), (PathStatus::ovs("logged"), Path::Ebpf));
-        assert!(path(5).path == Path::Ovs && path(5).reason.contains("localnet"));
+        assert!(path(5).path == Path::Ovs && path(5).reason.contains("not known yet"));
+        assert_eq!(path(6).path, Path::Ebpf);
+        assert!(path(7).path == Path::Ovs && path(7).reason.ends_with("(localnet): it is mirrored"));
         let ask = |rows: &[Interface]| node(&chassis(&[]), &Bridge::default(), &exclusions, rows.iter());
         assert_eq!(ask(&[row(&ids, 3), row(&[], 4)]), None);
         assert!(ask(&[row(&[], 3)]).unwrap().contains("logged"));

@@ -7,6 +7,8 @@ pub enum Cause {
     Flows,
     /// A flow of the gateway bridge changed.
     GatewayFlows,
+    /// A flow of a bridge that leads to a physical network changed.
+    PhysicalFlows,
     /// A port, interface, bridge or mirror of OVS changed.
     Ports,
     /// `external_ids` or `other_config` of the chassis changed.
@@ -33,9 +35,10 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Flows,
         Self::GatewayFlows,
+        Self::PhysicalFlows,
         Self::Ports,
         Self::Chassis,
         Self::Links,
@@ -54,6 +57,7 @@ impl Cause {
         match self {
             Self::Flows => "flows",
             Self::GatewayFlows => "gateway_flows",
+            Self::PhysicalFlows => "physical_flows",
             Self::Ports => "ports",
             Self::Chassis => "chassis",
             Self::Links => "links",
@@ -76,6 +80,9 @@ pub enum Watched {
     Integration,
     /// The gateway bridge. Without its monitor the traffic that crosses it takes the slow path.
     Gateway,
+    /// A bridge that leads to a physical network, by a number that no other had. Without its monitor the traffic of pods with the physical network
+    /// takes the slow path.
+    Physical(u32),
 }
 
 impl Watched {
@@ -84,6 +91,7 @@ impl Watched {
         match self {
             Self::Integration => Cause::Flows,
             Self::Gateway => Cause::GatewayFlows,
+            Self::Physical(_) => Cause::PhysicalFlows,
         }
     }
 }

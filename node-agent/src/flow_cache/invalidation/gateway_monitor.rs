@@ -1,11 +1,11 @@
-//! State of the flow monitor of the gateway bridge. Pure.
+//! State of the flow monitor of a bridge other than br-int: the gateway bridge, or one that leads to a physical network. Pure.
 
 use std::time::{Duration, Instant};
 
 use super::MonitorError;
 use crate::flow_cache::cache::HOLD;
 
-/// State of the flow monitor of the gateway bridge.
+/// State of the flow monitor of such a bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::flow_cache) enum GatewayMonitor {
     /// Connected.
@@ -38,15 +38,14 @@ impl GatewayMonitor {
         }
     }
 
-    /// Why the gateway bridge is not monitored; `None` while it is, and for [`HOLD`] after it was: a restart of OVS must not interrupt
+    /// Why the bridge is not monitored; `None` while it is, and for [`HOLD`] after it was: a restart of OVS must not interrupt
     /// traffic.
-    pub(in crate::flow_cache) fn unsynced_reason(&self, now: Instant) -> Option<String> {
-        let why = match self {
-            Self::Up => return None,
-            Self::Lost(..) if self.hold_ends().is_some_and(|end| now < end) => return None,
-            Self::Lost(_, why) | Self::Missing(why) => why,
-        };
-        Some(format!("flow monitor of the gateway bridge not connected: {why}"))
+    pub(in crate::flow_cache) fn unsynced_reason(&self, now: Instant) -> Option<&MonitorError> {
+        match self {
+            Self::Up => None,
+            Self::Lost(..) if self.hold_ends().is_some_and(|end| now < end) => None,
+            Self::Lost(_, why) | Self::Missing(why) => Some(why),
+        }
     }
 
     /// End of the grace period.
@@ -77,9 +76,7 @@ mod tests {
         let state = up.next(now, lost()).next(now + SECOND, lost());
         assert_eq!(state.hold_ends(), Some(now + HOLD));
         assert_eq!(state.unsynced_reason(now + HOLD - SECOND), None);
-        assert!(
-            state.unsynced_reason(now + HOLD).unwrap().ends_with("not connected: connection closed by OVS")
-        );
+        assert_eq!(state.unsynced_reason(now + HOLD), Some(&MonitorError::Closed));
         assert_eq!(state.next(now + HOLD, Ok(())), GatewayMonitor::Up);
     }
 

@@ -14,6 +14,7 @@ pub(in crate::flow_cache) mod gateway_monitor;
 mod monitor_error;
 mod scoped;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::flow_cache::cache::{Gate, HOLD, ScopeChange};
@@ -96,6 +97,8 @@ pub enum Input {
     MonitorLost(MonitorError),
     /// The flow monitor of the gateway bridge is connected (`true`), or was lost.
     GatewayMonitor(bool),
+    /// The flow monitor of a bridge that leads to a physical network is connected (`true`), or was lost, by its number.
+    PhysicalMonitor(u32, bool),
     /// Whether the Open_vSwitch database is connected and synced.
     Database(bool),
     /// State of OVS's connection tracking.
@@ -152,6 +155,8 @@ pub struct Engine {
     diverged: Option<Instant>,
     integration: Monitor,
     gateway: Monitor,
+    /// By the numbers of their bridges: what is not as it is by default.
+    physical: BTreeMap<u32, Monitor>,
     deciding: bool,
     monitor: Result<(), MonitorError>,
     /// br-int had no flows when the monitor connected: ovs-vswitchd restarted and its flows are not installed yet.
@@ -174,6 +179,7 @@ impl Engine {
             diverged: None,
             integration: Monitor::default(),
             gateway: Monitor::default(),
+            physical: BTreeMap::new(),
             deciding: false,
             monitor: Err(MonitorError::NotYet),
             empty: false,
@@ -208,6 +214,12 @@ impl Engine {
                 // When it is lost nothing is known to have changed, and OVS may only be starting again.
                 if connected {
                     invalidate = self.change(now, Cause::GatewayFlows, &mut revalidate);
+                }
+            }
+            Input::PhysicalMonitor(number, connected) => {
+                self.physical.remove(&number);
+                if connected {
+                    invalidate = self.change(now, Cause::PhysicalFlows, &mut revalidate);
                 }
             }
             Input::Deciding(deciding) => self.deciding = deciding,
@@ -348,12 +360,14 @@ impl Engine {
         match bridge {
             Watched::Integration => &mut self.integration,
             Watched::Gateway => &mut self.gateway,
+            Watched::Physical(number) => self.physical.entry(number).or_default(),
         }
     }
 
     /// Whether flows may have changed that no update has told yet.
     fn is_behind(&self) -> bool {
-        [self.integration, self.gateway].iter().any(|monitor| monitor.paused || monitor.reading)
+        let all = [&self.integration, &self.gateway].into_iter().chain(self.physical.values());
+        all.into_iter().any(|monitor| monitor.paused || monitor.reading)
     }
 
     /// Whether OVS is away, or is only starting.
@@ -369,8 +383,10 @@ impl Engine {
     /// requests another.
     fn change(&mut self, now: Instant, cause: Cause, revalidate: &mut Concerned) -> Option<Cause> {
         let away = self.is_away();
-        let follows_from_start =
-            matches!(cause, Cause::Ports | Cause::Chassis | Cause::Neighbours | Cause::GatewayFlows);
+        let follows_from_start = matches!(
+            cause,
+            Cause::Ports | Cause::Chassis | Cause::Neighbours | Cause::GatewayFlows | Cause::PhysicalFlows
+        );
         if away && follows_from_start {
             // Side effects of the end and start of OVS, after which all entries are invalidated anyway. Without OVS they do not
             // change verdicts, and an invalidation would defeat the grace period.

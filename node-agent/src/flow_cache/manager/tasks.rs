@@ -11,7 +11,9 @@ use super::Manager;
 use crate::flow_cache::cache::Timing;
 use crate::flow_cache::invalidation::{MonitorError, Watched};
 use crate::flow_cache::sources::faults::FaultInjection;
-use crate::flow_cache::sources::{flow_events, forgotten, ovs_database, revalidation, tracking, underlay};
+use crate::flow_cache::sources::{
+    flow_events, forgotten, ovs_database, physical, revalidation, tracking, underlay,
+};
 use crate::flow_cache::state::Shared;
 use crate::flow_cache::state::view::View;
 use crate::flow_cache::{decide, pressure};
@@ -58,6 +60,8 @@ pub struct Settings {
     pub ovs_db: String,
     /// `--gateway-interface`, the uplink.
     pub uplink: String,
+    /// `--mtu`: MTU of pods' interfaces, in bytes.
+    pub pod_mtu: u32,
     /// Timing that the programs were loaded with.
     pub timing: Timing,
     /// Faults to inject, for tests.
@@ -74,6 +78,7 @@ impl Manager {
             pods: pods.clone(),
             netlink: netlink.clone(),
             uplink: settings.uplink.clone(),
+            pod_mtu: settings.pod_mtu,
         };
         let view = self.shared.view.get_or_init(|| view).clone();
         // Before the first evaluation.
@@ -106,6 +111,10 @@ impl Manager {
             management_socket(&ovs_db, bridge)
                 .ok_or_else(|| MonitorError::Elsewhere { ovs_db: ovs_db.clone() })
         };
+        if !self.shared.netdev {
+            let follow = physical::follow(Arc::clone(&self.shared), view.clone(), socket.clone(), faults);
+            tasks.spawn("physical-networks", follow);
+        }
         let gateway = {
             let socket = socket.clone();
             move || socket(&view.bridge().ok_or(MonitorError::NoBridge)?)
@@ -170,10 +179,14 @@ async fn reports(shared: Arc<Shared>) {
 async fn decisions(shared: Arc<Shared>, view: View) {
     let mut pods = view.pods.changes();
     let mut changes = view.ovs.replica().changes();
-    let mut queues = None;
+    let (mut queues, mut attached) = (None, Instant::now());
     loop {
         let begin = Instant::now();
-        decide::round(&shared, &view, &mut queues).await;
+        let again = attached.elapsed() >= DECIDE;
+        if again {
+            attached = begin;
+        }
+        decide::round(&shared, &view, &mut queues, again).await;
         let took = begin.elapsed();
         shared.metrics.evaluation.observe(took.as_secs_f64());
         tokio::select! {

@@ -14,7 +14,7 @@
 //!
 //! | rule | match | concerns | why |
 //! |---|---|---|---|
-//! | R0 | not IP; a protocol other than TCP and UDP; to a group; tagged; a fragment | nothing | no entry is such, and no action makes such a packet one of an entry |
+//! | R0 | not IP; a protocol other than TCP and UDP; to a group; a fragment | nothing | no entry is such, and no action makes such a packet one of an entry |
 //! | R1 | an address, whole | it | addresses are written by connection tracking alone: a request's destination once, where it enters its switch; an answer's source once, where it leaves. So every state has addresses of the entry |
 //! | R2 | ingress or egress port of this node, with its datapath; `in_port` of an endpoint | port, and its key | registers 14 and 15 are written by what enters the bridge or a datapath, and by the look-up of the receiver; an egress port leads there or is a drop |
 //! | R3 | egress port from 0x8000 on | what the flows that write it concern, and the key | a group's constant is written by them or came by a tunnel |

@@ -1,8 +1,8 @@
 //! Threads of the flow monitors; translate their events into inputs of the state machine.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use supervision::Tasks;
@@ -22,8 +22,7 @@ pub(in crate::flow_cache) fn watch(
     socket: impl Fn() -> Result<PathBuf, MonitorError> + Send + 'static,
     faults: FaultInjection,
 ) {
-    let ignore = faults.ignore_flows;
-    if ignore && bridge == Watched::Integration {
+    if faults.ignore_flows && bridge == Watched::Integration {
         tracing::error!(
             "fault injection: flow changes are ignored; entries that OVS no longer allows may be used for seconds"
         );
@@ -32,28 +31,38 @@ pub(in crate::flow_cache) fn watch(
     let name = match bridge {
         Watched::Integration => "flow-monitor",
         Watched::Gateway => "gateway-monitor",
+        Watched::Physical(_) => "physical-monitor",
     };
-    tasks.thread(name, move |stop| {
-        if let Err(error) = monitor::set_realtime_priority() {
-            tracing::warn!(
-                %error,
-                "no real-time priority for the flow monitor (CAP_SYS_NICE); invalidation may be late when all CPUs are busy"
-            );
-        }
-        if let Some(rule) = faults.without.filter(|_| bridge == Watched::Integration) {
-            tracing::error!(?rule, "fault injection: flow changes that this rule answers concern nothing");
-        }
-        let begin = || match faults.without {
-            Some(rule) if bridge == Watched::Integration => monitor::Session::without(rule),
-            _ => monitor::Session::new(bridge),
+    tasks.thread(name, move |stop| run(&weak, bridge, socket, faults, stop));
+}
+
+/// The body of such a thread. `weak`: the thread ends when that is gone, or with `stop`.
+pub(super) fn run(
+    weak: &Weak<Shared>,
+    bridge: Watched,
+    socket: impl Fn() -> Result<PathBuf, MonitorError>,
+    faults: FaultInjection,
+    stop: &AtomicBool,
+) {
+    if let Err(error) = monitor::set_realtime_priority() {
+        tracing::warn!(
+            %error,
+            "no real-time priority for the flow monitor (CAP_SYS_NICE); invalidation may be late when all CPUs are busy"
+        );
+    }
+    if let Some(rule) = faults.without.filter(|_| bridge == Watched::Integration) {
+        tracing::error!(?rule, "fault injection: flow changes that this rule answers concern nothing");
+    }
+    let begin = || match faults.without {
+        Some(rule) if bridge == Watched::Integration => monitor::Session::without(rule),
+        _ => monitor::Session::new(bridge),
+    };
+    monitor::watch(begin, socket, stop, |event| {
+        let Some(shared) = weak.upgrade() else {
+            stop.store(true, Ordering::Relaxed);
+            return;
         };
-        monitor::watch(begin, socket, stop, |event| {
-            let Some(shared) = weak.upgrade() else {
-                stop.store(true, Ordering::Relaxed);
-                return;
-            };
-            take_event(&shared, bridge, event, ignore);
-        });
+        take_event(&shared, bridge, event, faults.ignore_flows);
     });
 }
 
@@ -97,6 +106,7 @@ fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: b
                     shared.take(Input::Monitor { flows });
                 }
                 Watched::Gateway => shared.gateway_monitor(Ok(())),
+                Watched::Physical(number) => shared.physical_monitor(number, Ok(())),
             }
         }
         monitor::Event::Down(why) => {
@@ -104,6 +114,7 @@ fn take_event(shared: &Shared, bridge: Watched, event: monitor::Event, ignore: b
             match bridge {
                 Watched::Integration => shared.ovs_lost(why),
                 Watched::Gateway => shared.gateway_monitor(Err(why)),
+                Watched::Physical(number) => shared.physical_monitor(number, Err(why)),
             }
         }
     }

@@ -6,6 +6,7 @@ pub(super) mod flow_events;
 pub mod flow_monitor;
 pub(super) mod forgotten;
 pub(super) mod ovs_database;
+pub(super) mod physical;
 pub(super) mod revalidation;
 mod tables;
 pub(super) mod tracking;

@@ -116,14 +116,17 @@ fn concern(change: &RowChange) -> Concern {
             if differs(change, facts) { named(change, |row: &Interface| &row.name) } else { Concern::Nothing }
         }
         Port::TABLE => {
-            let facts =
-                |row: &Port| (row.name.clone(), row.interfaces.clone(), row.qos, row.other_config.clone());
+            let facts = |row: &Port| {
+                let tags = (row.tag, row.trunks.clone(), row.vlan_mode.clone(), row.protected);
+                (row.name.clone(), row.interfaces.clone(), row.qos, row.other_config.clone(), tags)
+            };
             if differs(change, facts) { named(change, |row: &Port| &row.name) } else { Concern::Nothing }
         }
         // A port that comes or goes has a row that does.
         Bridge::TABLE => ports(differs(change, |row: &Bridge| {
             let copies = (row.mirrors.clone(), row.sflow, row.netflow, row.ipfix);
-            (row.name.clone(), row.datapath_type.clone(), row.fail_mode.clone(), copies)
+            let trees = (row.stp_enable, row.rstp_enable);
+            (row.name.clone(), row.datapath_type.clone(), row.fail_mode.clone(), copies, trees)
         })),
         Mirror::TABLE => Concern::Everything(Cause::Ports),
         _ => Concern::Nothing,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::flow_cache::invalidation::Watched;
 use crate::flow_cache::scope::{Classifier, Impact, Rule, Why};
-use crate::ovs::openflow::{IPV4, Key, Match, Update};
+use crate::ovs::openflow::{IPV4, Match, Update};
 
 /// UDP destination port of Geneve (RFC 8926, 3.3).
 const GENEVE: u16 = 6081;
@@ -17,6 +17,8 @@ pub(super) enum Tables {
     Integration(Box<Classifier>),
     /// Tables of the gateway bridge.
     Gateway(Impact),
+    /// Tables of a bridge that leads to a physical network.
+    Physical(Impact),
 }
 
 impl Tables {
@@ -24,6 +26,7 @@ impl Tables {
         match bridge {
             Watched::Integration => Self::Integration(Box::default()),
             Watched::Gateway => Self::Gateway(Impact::default()),
+            Watched::Physical(_) => Self::Physical(Impact::default()),
         }
     }
 
@@ -36,14 +39,8 @@ impl Tables {
     pub(super) fn take(&mut self, update: &Update<'_>, now: Instant) {
         match self {
             Self::Integration(classifier) => classifier.take(update, now),
-            Self::Gateway(impact) => {
-                impact.updates += 1;
-                match update {
-                    Update::Present { key, .. } | Update::Removed(key) => gateway(key, impact),
-                    Update::Paused(_) => impact.everything = Some(Why::Paused),
-                    Update::Unknown => impact.everything = Some(Why::Unreadable),
-                }
-            }
+            Self::Gateway(impact) => bridge(update, impact, gateway),
+            Self::Physical(impact) => bridge(update, impact, physical),
         }
     }
 
@@ -51,7 +48,7 @@ impl Tables {
     pub(super) fn impact(&mut self) -> Impact {
         match self {
             Self::Integration(classifier) => classifier.impact(),
-            Self::Gateway(impact) => std::mem::take(impact),
+            Self::Gateway(impact) | Self::Physical(impact) => std::mem::take(impact),
         }
     }
 
@@ -59,20 +56,39 @@ impl Tables {
     pub(super) fn lint(&self) -> Option<&str> {
         match self {
             Self::Integration(classifier) => classifier.lint(),
-            Self::Gateway(_) => None,
+            Self::Gateway(_) | Self::Physical(_) => None,
         }
     }
 }
 
+/// Takes an update of a bridge of whose flows no scope is known.
+fn bridge(update: &Update<'_>, impact: &mut Impact, of: fn(&Match, &mut Impact)) {
+    impact.updates += 1;
+    match update {
+        Update::Present { key, .. } | Update::Removed(key) => {
+            let matched = key.matched();
+            if !matched.complete {
+                impact.everything = Some(Why::Unreadable);
+            } else if matched.is_never_cached() {
+                impact.nothing += 1;
+            } else {
+                of(&matched, impact);
+            }
+        }
+        Update::Paused(_) => impact.everything = Some(Why::Paused),
+        Update::Unknown => impact.everything = Some(Why::Unreadable),
+    }
+}
+
+/// A changed flow of a bridge that leads to a physical network. What passes it are flows of the outside alone, which any change concerns.
+fn physical(_: &Match, _: &mut Impact) {}
+
 /// A changed flow of the gateway bridge. What passes the bridge as it is are flows of the outside and the node, which any change concerns;
 /// packets between pods pass it in a tunnel, as UDP to Geneve's port over IPv4.
-fn gateway(key: &Key<'_>, impact: &mut Impact) {
-    let matched = key.matched();
-    if !matched.complete {
-        impact.everything = Some(Why::Unreadable);
-    } else if matched.is_never_cached() {
+fn gateway(matched: &Match, impact: &mut Impact) {
+    if matched.tagged {
         impact.nothing += 1;
-    } else if may_be_tunnel(&matched) {
+    } else if may_be_tunnel(matched) {
         impact.everything.get_or_insert(Why::Bridge);
     }
 }
@@ -87,10 +103,25 @@ fn may_be_tunnel(matched: &Match) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ovs::openflow::FlowActions;
+    use crate::ovs::openflow::{FlowActions, Key};
 
     fn told(fields: &[&[u8]]) -> Impact {
-        let mut tables = Tables::new(Watched::Gateway);
+        told_by(Watched::Gateway, fields)
+    }
+
+    #[test]
+    fn a_flow_of_a_bridge_to_a_physical_network_concerns_the_outside_alone() {
+        let tagged: &[u8] = &[0x80, 0, 0x0c, 2, 0x10, 100];
+        for fields in [&[][..], &[tagged], &[IP, IS_UDP, &port(6081)]] {
+            let impact = told_by(Watched::Physical(3), fields);
+            assert_eq!((impact.everything, impact.is_nothing()), (None, false), "{fields:?}");
+        }
+        let arp: &[u8] = &[0x80, 0, 5 << 1, 2, 8, 6];
+        assert!(told_by(Watched::Physical(3), &[arp]).is_nothing());
+    }
+
+    fn told_by(bridge: Watched, fields: &[&[u8]]) -> Impact {
+        let mut tables = Tables::new(bridge);
         let fields = [&[0, 1, 0, 0], fields.concat().as_slice()].concat();
         let key = Key { table: 0, priority: 1, fields: &fields };
         tables.take(&Update::Present { key, actions: FlowActions::default() }, Instant::now());
@@ -115,6 +146,8 @@ mod tests {
         for fields in [&[][..], &[IP], &[IP, IS_UDP], &[IP, IS_UDP, &port(6081)]] {
             assert_eq!(told(fields).everything, Some(Why::Bridge), "{fields:?}");
         }
+        let tagged: &[u8] = &[0x80, 0, 0x0c, 2, 0x10, 100];
+        assert!(told(&[tagged]).is_nothing(), "nothing with a tag is carried there");
         let arp: &[u8] = &[0x80, 0, 5 << 1, 2, 8, 6];
         assert!(told(&[arp]).is_nothing());
     }

@@ -1,16 +1,19 @@
 //! What the flows of the bridges exclude from the fast path, on its way to the endpoints.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Shared;
 use crate::flow_cache::eligibility::flow_actions::FlowExclusions;
 use crate::flow_cache::invalidation::{Input, Watched};
 
-/// What the flows of the two bridges exclude from the fast path.
+/// What the flows of the bridges exclude from the fast path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::flow_cache) struct Exclusions {
     pub(in crate::flow_cache) integration: Arc<FlowExclusions>,
     pub(in crate::flow_cache) gateway: Arc<FlowExclusions>,
+    /// Of bridges that lead to physical networks, by their numbers.
+    pub(in crate::flow_cache) physical: BTreeMap<u32, Arc<FlowExclusions>>,
 }
 
 impl Shared {
@@ -21,6 +24,7 @@ impl Shared {
         let of_bridge = match bridge {
             Watched::Integration => &mut all.integration,
             Watched::Gateway => &mut all.gateway,
+            Watched::Physical(number) => all.physical.entry(number).or_default(),
         };
         if **of_bridge != exclusions {
             *of_bridge = Arc::new(exclusions);

@@ -25,7 +25,9 @@ impl Shared {
 
     /// Why the gateway bridge is not monitored; `None` when it is.
     pub(in crate::flow_cache) fn gateway_unsynced(&self) -> Option<String> {
-        self.inner.lock().gateway_monitor.unsynced_reason(Instant::now())
+        let inner = self.inner.lock();
+        let why = inner.gateway_monitor.unsynced_reason(Instant::now())?;
+        Some(format!("flow monitor of the gateway bridge not connected: {why}"))
     }
 
     /// Path of the gateway bridge as decided last, while its monitor is lost and the grace period lasts.

@@ -2,6 +2,7 @@
 
 mod exclusions;
 mod gateway;
+mod physical;
 pub(super) mod ports;
 mod remotes;
 pub(super) mod requests;
@@ -17,7 +18,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::flow_cache::cache::{FlowCache, Gate, GatewayEnd, Timing, Underlay};
+use crate::flow_cache::cache::{FlowCache, Gate, GatewayEnd, PhysicalPort, Timing, Underlay};
 use crate::flow_cache::invalidation::gateway_monitor::GatewayMonitor;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, MonitorError, Step, Times, Tracking};
 use crate::flow_cache::metrics::CacheMetrics;
@@ -25,6 +26,7 @@ use crate::flow_cache::path_file::{Store, StoreError};
 use crate::flow_cache::services::Services;
 use api::admin::{EndpointStatus, MonitorHealth, NodePath, PathStatus};
 pub(super) use exclusions::Exclusions;
+use physical::PhysicalBridges;
 use ports::LocalPorts;
 use requests::Requests;
 use view::View;
@@ -49,6 +51,8 @@ pub(super) struct Shared {
     /// Path last written for each endpoint; true: fast path. Has its own lock, as writes may take long and must not delay
     /// invalidation.
     last_sent: Mutex<BTreeMap<String, bool>>,
+    /// Interfaces of physical networks as last written to the cache; `None`: not written yet, or it failed.
+    physical_sent: Mutex<Option<BTreeMap<u32, PhysicalPort>>>,
     /// Ports of br-int; `None` before they are known. Has its own lock, which is held for a lookup or an assignment.
     pub(super) ports: Mutex<Option<LocalPorts>>,
     /// Held while `ports` are read anew, so that no older reading replaces a newer one.
@@ -87,6 +91,7 @@ struct Inner {
     gateway_hold_over: bool,
     /// [`Decided::gateway_end`] as last written to the cache; `None`: not written yet.
     gateway_sent: Option<Option<GatewayEnd>>,
+    physical: PhysicalBridges,
     timing: Timing,
     divergences: u64,
 }
@@ -132,6 +137,7 @@ impl Shared {
             gateway_monitor: GatewayMonitor::starting(),
             gateway_hold_over: false,
             gateway_sent: None,
+            physical: PhysicalBridges::default(),
             timing: Timing::default(),
             divergences: 0,
         };
@@ -145,6 +151,7 @@ impl Shared {
             metrics: CacheMetrics::default(),
             inner: Mutex::new(inner),
             last_sent: Mutex::default(),
+            physical_sent: Mutex::default(),
             ports: Mutex::default(),
             ports_turn: Mutex::default(),
             remotes: Mutex::default(),
@@ -324,15 +331,17 @@ impl Shared {
     pub(super) fn next_due(&self) -> Option<Instant> {
         let inner = self.inner.lock();
         let gateway = inner.gateway_monitor.hold_ends().filter(|_| !inner.gateway_hold_over);
-        [inner.engine.due(), gateway].into_iter().flatten().min()
+        [inner.engine.due(), gateway, inner.physical.hold_ends()].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub(super) fn tick(&self) {
         self.take(Input::Tick);
         let mut inner = self.inner.lock();
-        let over = inner.gateway_monitor.hold_ends().is_some_and(|end| end <= Instant::now());
-        if over && !std::mem::replace(&mut inner.gateway_hold_over, true) {
+        let now = Instant::now();
+        let over = inner.gateway_monitor.hold_ends().is_some_and(|end| end <= now);
+        let physical = inner.physical.take_ended(now);
+        if over && !std::mem::replace(&mut inner.gateway_hold_over, true) || physical {
             self.decide.notify_one();
         }
     }

@@ -12,6 +12,8 @@ pub(in crate::flow_cache) struct View {
     pub(in crate::flow_cache) netlink: Netlink,
     /// Name of the uplink.
     pub(in crate::flow_cache) uplink: String,
+    /// MTU of pods' interfaces, in bytes.
+    pub(in crate::flow_cache) pod_mtu: u32,
 }
 
 impl View {
@@ -19,5 +21,11 @@ impl View {
     pub(in crate::flow_cache) fn bridge(&self) -> Option<String> {
         let system = self.ovs.system()?;
         mappings::bridge_of(&system, api::ovn_name::PHYSICAL_NETWORK).map(str::to_owned)
+    }
+
+    /// Names of the bridges that lead to physical networks.
+    pub(in crate::flow_cache) fn physical_bridges(&self) -> Vec<String> {
+        self.bridge()
+            .map_or_else(Vec::new, |gateway| mappings::physical_networks(&self.ovs, &gateway).bridges)
     }
 }

@@ -18,11 +18,16 @@ fn what_no_entry_is_concerns_nothing() {
         vec![dl_dst([0xff; 6])],
         vec![dst([224, 0, 0, 1])],
         vec![dst6("ff02::1")],
-        vec![masked(0x8000, 6, &[0x10, 0], &[0x10, 0])],
         vec![field(1, 26, &[3])],
     ] {
         assert_eq!(table.matching(&fields), nothing(), "{fields:?}");
     }
+}
+
+#[test]
+fn a_tag_is_that_of_a_physical_network_whose_entries_any_change_concerns() {
+    let impact = Table::new().matching(&[masked(0x8000, 6, &[0x10, 0], &[0x10, 0])]);
+    assert!(!impact.is_nothing() && impact.everything.is_some(), "{impact:?}");
 }
 
 #[test]

@@ -1,0 +1,141 @@
+//! Evaluates the eligibility rules on bridges that lead to physical networks, and tells the cache of their interfaces.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use api::admin::{Path, PathStatus};
+use api::ovn_name::INTEGRATION_BRIDGE;
+use ovsdb_client::vswitch::{Bridge, Interface, Port};
+
+use super::cache::PhysicalPort;
+use super::eligibility::physical::{self as rules, BridgePort, Link, Way};
+use super::state::view::View;
+use super::state::{Exclusions, Shared};
+
+/// What was found of all of them.
+#[derive(Debug, Default)]
+pub(super) struct Physical {
+    /// Their paths, by the OpenFlow ports of br-int that lead there.
+    pub(super) paths: BTreeMap<u32, PathStatus>,
+    /// The interfaces to which programs are to be attached.
+    pub(super) interfaces: BTreeMap<u32, PhysicalPort>,
+}
+
+/// A bridge with its way to the physical network, or why it has none that the cache could use.
+struct Found {
+    bridge: Arc<Bridge>,
+    way: Result<Way, String>,
+    /// OpenFlow ports of br-int that lead to the bridge.
+    inner: Vec<u32>,
+}
+
+impl View {
+    fn found(&self, name: &str) -> Option<Found> {
+        let snapshot = self.ovs.replica().read();
+        let named = |name: &str| snapshot.table::<Bridge>().by_index("name", name).next().cloned();
+        let bridge = named(name)?;
+        let integration = named(INTEGRATION_BRIDGE)?;
+        let interface = |name: &str| snapshot.table::<Interface>().by_index("name", name).next().cloned();
+        let row = |port: &Port, uuid| {
+            let of_port = interface(&port.name).filter(|row| row.uuid == uuid);
+            of_port.or_else(|| snapshot.table::<Interface>().iter().find(|row| row.uuid == uuid).cloned())
+        };
+        let ports: Vec<BridgePort> = snapshot
+            .table::<Port>()
+            .iter()
+            .filter(|port| bridge.ports.contains(&port.uuid))
+            .map(|port| {
+                (Arc::clone(port), port.interfaces.iter().filter_map(|uuid| row(port, *uuid)).collect())
+            })
+            .collect();
+        let is_inner = |name: &str| {
+            let port = snapshot.table::<Port>().by_index("name", name).next();
+            port.is_some_and(|port| integration.ports.contains(&port.uuid))
+        };
+        let way = rules::way(name, &ports, is_inner);
+        let peers = ports.iter().flat_map(|(_, interfaces)| interfaces);
+        let peers = peers.filter_map(|row| interface(row.options.get("peer")?));
+        let inner = peers.filter_map(|row| u32::try_from(row.ofport?).ok()).collect();
+        Some(Found { bridge, way, inner })
+    }
+
+    async fn look(
+        &self,
+        shared: &Shared,
+        found: &Found,
+        exclusions: &Exclusions,
+        queues: &HashMap<u32, String>,
+        interfaces: &mut BTreeMap<u32, PhysicalPort>,
+    ) -> PathStatus {
+        let Found { bridge, way, .. } = found;
+        if shared.netdev {
+            return PathStatus::ovs(format!(
+                "bridge {} is of OVS's userspace datapath, which reads packets before any program",
+                bridge.name
+            ));
+        }
+        let way = match way {
+            Ok(way) => way,
+            Err(why) => return PathStatus::ovs(why.clone()),
+        };
+        let (link, own) =
+            (self.netlink.find(&way.interface.name).await, self.netlink.find(&bridge.name).await);
+        let (link, own) = match (link, own) {
+            (Ok(link), Ok(own)) => (link, own),
+            (Err(error), _) | (_, Err(error)) => return PathStatus::ovs(error.to_string()),
+        };
+        // With programs whatever else is: what changes from moment to moment attaches and detaches nothing.
+        if let Some(link) = &link {
+            interfaces.insert(link.index, PhysicalPort::Interface { fast: false });
+            interfaces.extend(own.map(|own| (own.index, PhysicalPort::Own)));
+        }
+        let number = match shared.physical_number(&bridge.name) {
+            Ok(number) => number,
+            Err(why) => return PathStatus::ovs(why),
+        };
+        let known = link
+            .as_ref()
+            .map(|link| Link { mtu: link.mtu, queue: queues.get(&link.index).map(String::as_str) });
+        let none = Arc::default();
+        let flows = exclusions.physical.get(&number).unwrap_or(&none);
+        let path = rules::path(bridge, way, flows, known, self.pod_mtu);
+        if let (Path::Ebpf, Some(link)) = (path.path, link) {
+            interfaces.insert(link.index, PhysicalPort::Interface { fast: true });
+        }
+        path
+    }
+
+    /// Looks at all of them.
+    pub(super) async fn physical(
+        &self,
+        shared: &Shared,
+        exclusions: &Exclusions,
+        queues: &HashMap<u32, String>,
+    ) -> Physical {
+        let mut all = Physical::default();
+        for name in self.physical_bridges() {
+            let Some(found) = self.found(&name) else { continue };
+            let path = self.look(shared, &found, exclusions, queues, &mut all.interfaces).await;
+            all.paths.extend(found.inner.iter().map(|port| (*port, path.clone())));
+        }
+        all
+    }
+}
+
+impl Physical {
+    /// Attaches programs to what is new, before any endpoint uses it; what goes keeps them for now. On failure no endpoint will.
+    pub(super) fn add(&mut self, shared: &Shared, again: bool) {
+        let mut merged = shared.physical_sent();
+        merged.extend(&self.interfaces);
+        if !shared.set_physical(&merged, again) {
+            let why =
+                "the programs cannot be attached to an interface of a physical network (see the agent's log)";
+            self.paths.values_mut().for_each(|path| *path = PathStatus::ovs(why));
+        }
+    }
+
+    /// Lets go of what is gone, when no endpoint uses it any more.
+    pub(super) fn drop_gone(&self, shared: &Shared) {
+        shared.set_physical(&self.interfaces, false);
+    }
+}
