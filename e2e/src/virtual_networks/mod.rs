@@ -63,6 +63,9 @@ enum Part {
 /// On what to play.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    /// Play this trial alone; may be given again.
+    #[arg(long, value_name = "TRIAL")]
+    only: Vec<String>,
     #[command(flatten)]
     shape: Shape,
 }
@@ -98,7 +101,9 @@ impl Args {
             ("ten_interfaces", Part::Ten),
             ("deleted", Part::Deleted),
         ];
-        let cases = cases.map(|(name, part)| Case::new(name, LIMIT, part)).to_vec();
+        let is_wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
+        let cases = cases.into_iter().filter(|(name, _)| is_wanted(name));
+        let cases = cases.map(|(name, part)| Case::new(name, LIMIT, part)).collect();
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;
             let ebpf = config.datapath == Datapath::Ebpf;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use testbed::cluster::config::OvsDatapath;
 use testbed::cluster::{Bed, start_switch};
 use testbed::exec;
 
@@ -39,7 +40,7 @@ fn batch(bed: &Bed, host: &str, lines: &[String]) -> Result<()> {
 pub(super) fn build(bed: &Bed, nodes: &[&str], access: &[Access]) -> Result<()> {
     start_switch(bed, HOST, &[]).context("the switch of the physical network")?;
     // The type of OVS's userspace datapath, whichever the nodes have.
-    let kind = format!("datapath_type={}", testbed::cluster::config::OvsDatapath::Netdev.as_str());
+    let kind = format!("datapath_type={}", OvsDatapath::Netdev.as_str());
     bed.vsctl(HOST, &["add-br", FABRIC, "--", "set", "bridge", FABRIC, &kind])?;
     for node in nodes {
         let pid = bed.host(node).init()?.pid;
@@ -53,6 +54,10 @@ pub(super) fn build(bed: &Bed, nodes: &[&str], access: &[Access]) -> Result<()> 
             ],
         )?;
         batch(bed, node, &[format!("link set {WIRE} up")])?;
+        if bed.config().ovs_datapath == OvsDatapath::System {
+            // The kernel leaves checksums to such an interface, and OVS in user space, behind it, does not make them.
+            exec::output(bed.host(node).network_command("ethtool")?.args(["-K", WIRE, "tx", "off"]))?;
+        }
         bed.vsctl(HOST, &["add-port", FABRIC, &port])?;
         let kind = format!("datapath_type={own}");
         bed.vsctl(

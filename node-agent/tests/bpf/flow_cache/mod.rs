@@ -5,6 +5,7 @@ mod connections;
 mod ended;
 mod marks;
 mod notes;
+mod physical;
 mod quoted;
 mod scopes;
 mod seen;

@@ -28,6 +28,8 @@ pub(super) enum End {
     Outside,
     Bridge,
     Management,
+    /// A station of a physical network, without a VLAN tag.
+    Physical,
 }
 
 const ENDS: [End; 6] = [End::Pod, End::OtherPod, End::Tunnel, End::Outside, End::Bridge, End::Management];
@@ -42,6 +44,7 @@ impl End {
             Self::Outside => (GATEWAY, UPLINK),
             Self::Bridge => (UPLINK, GATEWAY),
             Self::Management => (MANAGEMENT, ROUTER),
+            Self::Physical => (GATEWAY, POD),
         }
     }
 
@@ -67,6 +70,7 @@ impl End {
             Self::Tunnel | Self::Outside => ("from_uplink", world.uplink),
             Self::Bridge => ("from_host", world.node[0]),
             Self::Management => ("from_host", world.node[1]),
+            Self::Physical => ("from_physical", world.physical[0]),
         };
         world.pass(program, &self.wire(packet, true), ifindex, 0)
     }
@@ -78,6 +82,7 @@ impl End {
             Self::Tunnel | Self::Outside => ("to_uplink", world.uplink_from_ovs),
             Self::Bridge => ("to_host", world.node[0]),
             Self::Management => ("to_host", world.node[1]),
+            Self::Physical => ("to_physical", world.physical[0]),
         };
         world.comes_out(program, &self.wire(packet, false), ifindex, entered)
     }

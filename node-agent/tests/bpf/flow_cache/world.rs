@@ -2,7 +2,7 @@
 
 use node_agent::{
     bpf::{Given, Mode, NodePort, Options, Passed, PinnedCache, Programs, Reason, XdpWanted},
-    flow_cache::{FlowCache, Gate, GatewayEnd, Underlay},
+    flow_cache::{FlowCache, Gate, GatewayEnd, PhysicalPort, Underlay},
 };
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -40,6 +40,8 @@ pub(super) struct World {
     pub(super) uplink_from_ovs: u32,
     /// The gateway bridge's own port, and the management port.
     pub(super) node: [u32; 2],
+    /// In direct mode: the interface on a physical network, and the own port of its bridge.
+    pub(super) physical: [u32; 2],
 }
 
 impl World {
@@ -60,6 +62,7 @@ impl World {
             ["sa0 type veth peer name so0", "sa1 type veth peer name so1", "sau type veth peer name sou"]
                 .into_iter()
                 .chain(["brx type veth peer name bry", "mpx type veth peer name mpy"])
+                .chain(["phx type veth peer name phy", "phb type veth peer name phc"])
         {
             node.sh(&format!("ip link add {pair}"));
         }
@@ -72,7 +75,7 @@ impl World {
         }
         let [pod0, pod1, uplink, sa0, sa1, sau] =
             ["pod0", "pod1", "upl", "sa0", "sa1", "sau"].map(|name| node.ifindex(name));
-        let [bridge, management] = ["brx", "mpx"].map(|name| node.ifindex(name));
+        let [bridge, management, wire, own] = ["brx", "mpx", "phx", "phb"].map(|name| node.ifindex(name));
         let [so0, so1, sou] = ["so0", "so1", "sou"].map(|name| node.ifindex(name));
         let mode = |agent_end, ovs_end| match interposed {
             true => Mode::Interposed { agent_end, ovs_end },
@@ -95,6 +98,10 @@ impl World {
             }
             let ports = [(bridge, NodePort::Bridge), (management, NodePort::Management)];
             datapath.set_host_interfaces(&ports.into(), interposed).unwrap();
+            if !interposed {
+                let ports = [(wire, PhysicalPort::Interface { fast: true }), (own, PhysicalPort::Own)];
+                datapath.set_physical(&ports.into()).unwrap();
+            }
             let datapath = Arc::new(Mutex::new(datapath));
             let cache = PinnedCache::open(Arc::clone(&datapath)).unwrap();
             cache
@@ -120,6 +127,7 @@ impl World {
                 uplink,
                 uplink_from_ovs: up,
                 node: [bridge, management],
+                physical: [wire, own],
             });
         });
     }
