@@ -18,6 +18,7 @@ use ovsdb_client::Datum;
 
 use super::cluster;
 use super::columns::map;
+use super::pod::{Addresses, port_row};
 use super::{DesiredRow, Item, RowKey, Table, gateway, key};
 use crate::config::{Config, same_family};
 use crate::index::network::Networks;
@@ -218,10 +219,11 @@ pub fn port_items(index: &Index, pod: &Pod, node: &Node, attached: &Attached) ->
     ids.push((ovn_name::key::NAD, attached.key.clone()));
     ids.push(("namespace", pod.name.namespace.clone()));
     ids.push(("pod", "true".to_owned()));
-    let row = match attached.detect_duplicates {
-        true => super::pod::asking_port_row,
-        false => super::pod::port_row,
-    }(&port, pod, node, attached.mac, &attached.addresses);
+    let use_of = match attached.detect_duplicates {
+        true => Addresses::AskedFor,
+        false => Addresses::Own,
+    };
+    let row = port_row(&port, pod, node, attached.mac, &attached.addresses, use_of);
     vec![row.with("external_ids", Datum::map(ids)).into(), Item::link(&switch_key(network), "ports", &port)]
 }
 

@@ -23,8 +23,16 @@ pub fn items(index: &Index, pod: &Pod) -> Vec<Item> {
     let Some(node) = index.nodes.get(&pod.node) else { return Vec::new() };
     let port = port_key(pod);
     let ids = map([("namespace", &pod.name.namespace), ("pod", "true")]);
-    let row = port_row(&port, pod, node, mac, &pod.addresses).with("external_ids", ids);
+    let row = port_row(&port, pod, node, mac, &pod.addresses, Addresses::Own).with("external_ids", ids);
     vec![row.into(), Item::link(&node::switch_key(&pod.node), "ports", &port)]
+}
+
+/// Whether a pod may use its addresses as soon as its port is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Addresses {
+    Own,
+    /// The pod asks on the network first whether others use them, and tells the network when it has them.
+    AskedFor,
 }
 
 /// A port of a pod with these addresses, without its marks.
@@ -34,51 +42,25 @@ pub(super) fn port_row(
     node: &Node,
     mac: MacAddr,
     addresses: &[IpNet],
+    use_of: Addresses,
 ) -> DesiredRow {
-    row_with(port, pod, node, &port_address(mac, addresses), Vec::new())
-}
-
-/// The row of [`port_row`] for a port whose pod asks on the network whether others use its addresses before it has them, and tells the
-/// network when it has.
-pub(super) fn asking_port_row(
-    port: &RowKey,
-    pod: &Pod,
-    node: &Node,
-    mac: MacAddr,
-    addresses: &[IpNet],
-) -> DesiredRow {
-    let address = port_address(mac, addresses);
-    // ovn-controller would tell the network as soon as the port is there.
-    let row = row_with(port, pod, node, &address, vec![("disable_garp_rarp", "true")]);
-    // An ARP probe has no sender address (RFC 5227, 2.1.1), and a port with an IPv4 address may send ARP from that one alone.
-    match addresses.iter().any(|net| net.addr().is_ipv4()) {
-        true => row.with("port_security", format!("{address} {}", Ipv4Addr::UNSPECIFIED)),
-        false => row,
-    }
-}
-
-fn port_address(mac: MacAddr, addresses: &[IpNet]) -> String {
     let mut address = mac.to_string();
     for net in addresses {
         address.push_str(&format!(" {}", net.addr()));
     }
-    address
-}
-
-fn row_with<'a>(
-    port: &RowKey,
-    pod: &'a Pod,
-    node: &'a Node,
-    address: &str,
-    mut options: Vec<(&'static str, &'a str)>,
-) -> DesiredRow {
-    options.push(("iface-id-ver", pod.uid.as_str()));
-    if let Some(chassis) = &node.chassis {
-        options.push(("requested-chassis", chassis));
-    }
+    let asks = use_of == Addresses::AskedFor;
+    // An ARP probe has no sender address (RFC 5227, 2.1.1), and a port with an IPv4 address may send ARP from that one alone.
+    let security = match asks && addresses.iter().any(|net| net.addr().is_ipv4()) {
+        true => format!("{address} {}", Ipv4Addr::UNSPECIFIED),
+        false => address.clone(),
+    };
+    let mut options = vec![("iface-id-ver", pod.uid.as_str())];
+    // ovn-controller would tell the network as soon as the port is there.
+    options.extend(asks.then_some(("disable_garp_rarp", "true")));
+    options.extend(node.chassis.as_deref().map(|chassis| ("requested-chassis", chassis)));
     DesiredRow::new(port.clone())
         .with("name", port.key.clone())
         .with("addresses", address)
-        .with("port_security", address)
+        .with("port_security", security)
         .with("options", Datum::map(options))
 }

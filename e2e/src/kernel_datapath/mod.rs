@@ -14,6 +14,7 @@ use anyhow::Result;
 
 use crate::demo;
 use crate::harness::{Case, Group, Jobs, Program, Settings, flags};
+use crate::virtual_networks::localnet;
 use crate::ways;
 use testbed::cluster::Bed;
 use testbed::cluster::Shape;
@@ -46,6 +47,8 @@ enum Part {
     /// Connections that connection tracking forgets.
     Forgotten,
     Reset,
+    /// A virtual network on a VLAN of a physical network.
+    Physical,
 }
 
 /// All parts, with eBPF; for a kernel on which the programs do not run see [`Args`].
@@ -70,6 +73,7 @@ impl Args {
         if ebpf {
             cases.push(Case::new("forgotten_connections", LIMIT, Part::Forgotten));
             cases.push(Case::new("long_connection_reset", LIMIT, Part::Reset));
+            cases.push(Case::new("physical_network", LIMIT, Part::Physical));
         }
         let name = cluster.to_owned();
         self.shape.ovs_datapath = OvsDatapath::System;
@@ -103,6 +107,7 @@ fn play(bed: &Bed, ebpf: bool, jobs: &mut Jobs<Part>) -> Result<()> {
             Part::Ways => ways::check(bed, ebpf, checks)?,
             Part::Forgotten => forgotten::check(bed, checks),
             Part::Reset => reset::check(bed, checks),
+            Part::Physical => localnet::on_kernel(bed, checks)?,
         }
         Ok(())
     });

@@ -6,7 +6,7 @@ mod definitions;
 mod http;
 mod legacy;
 mod life;
-mod localnet;
+pub(crate) mod localnet;
 mod peers;
 mod policies;
 mod primary;
@@ -16,6 +16,7 @@ mod traffic;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use testbed::cluster::Shape;
 use testbed::cluster::config::Datapath;
 
@@ -60,11 +61,30 @@ enum Part {
     Restart,
 }
 
+/// All of them, in their order.
+const TRIALS: [(&str, Part); 15] = [
+    ("matrix", Part::Matrix),
+    ("isolation", Part::Isolation),
+    ("outside", Part::Outside),
+    ("restart", Part::Restart),
+    ("policies", Part::Policies),
+    ("http", Part::Http),
+    ("waiting", Part::Waiting),
+    ("definitions", Part::Definitions),
+    ("claims", Part::Claims),
+    ("legacy", Part::Legacy),
+    ("peers", Part::Peers),
+    ("localnet", Part::Localnet),
+    ("primary", Part::Primary),
+    ("ten_interfaces", Part::Ten),
+    ("deleted", Part::Deleted),
+];
+
 /// On what to play.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Play this trial alone; may be given again.
-    #[arg(long, value_name = "TRIAL")]
+    /// Only these trials.
+    #[arg(long, value_parser = PossibleValuesParser::new(TRIALS.map(|(name, _)| name)))]
     only: Vec<String>,
     #[command(flatten)]
     shape: Shape,
@@ -84,25 +104,8 @@ impl Args {
     #[must_use]
     pub fn group(self, prefix: &'static str, cluster: &str) -> Group {
         let name = cluster.to_owned();
-        let cases = [
-            ("matrix", Part::Matrix),
-            ("isolation", Part::Isolation),
-            ("outside", Part::Outside),
-            ("restart", Part::Restart),
-            ("policies", Part::Policies),
-            ("http", Part::Http),
-            ("waiting", Part::Waiting),
-            ("definitions", Part::Definitions),
-            ("claims", Part::Claims),
-            ("legacy", Part::Legacy),
-            ("peers", Part::Peers),
-            ("localnet", Part::Localnet),
-            ("primary", Part::Primary),
-            ("ten_interfaces", Part::Ten),
-            ("deleted", Part::Deleted),
-        ];
         let is_wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
-        let cases = cases.into_iter().filter(|(name, _)| is_wanted(name));
+        let cases = TRIALS.into_iter().filter(|(name, _)| is_wanted(name));
         let cases = cases.map(|(name, part)| Case::new(name, LIMIT, part)).collect();
         Group::new(prefix, cases, vec![name.clone()], move |settings, jobs| {
             let config = self.shape.config(&name)?;

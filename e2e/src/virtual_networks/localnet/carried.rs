@@ -1,6 +1,7 @@
 //! What the flow cache carries on a physical network: with OVS's datapath in the kernel everything, with the one in user space nothing.
 
 use std::net::IpAddr;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,10 @@ use crate::objects::Objects;
 const COUNT: u64 = 500;
 /// Before a flow is looked at again that was not carried.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long a flow goes on that nothing ends.
+const GOES_ON: Duration = Duration::from_secs(20);
+/// How long it may go on when it is dropped.
+const BOUND: Duration = Duration::from_secs(1);
 /// How long until a flow is carried.
 const SETTLED: Duration = Duration::from_secs(30);
 
@@ -31,8 +36,7 @@ const SETTLED: Duration = Duration::from_secs(30);
 pub(super) fn check(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
     let fast = red.bed.config().ovs_datapath == OvsDatapath::System;
     if fast {
-        flows(red, checks)?;
-        mirrored(red, checks)?;
+        of_kernel(red, checks)?;
     }
     let what = if fast { "are fast" } else { "stay on OVS" };
     for node in NODES {
@@ -42,6 +46,13 @@ pub(super) fn check(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// With OVS's datapath in the kernel: what is carried, and what ends it.
+pub(super) fn of_kernel(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
+    flows(red, checks)?;
+    checks.check("a flow of the bridge ends what it drops", dropped(red).map_err(|e| format!("{e:#}")));
+    mirrored(red, checks)
 }
 
 /// Who asks whom, and the nodes whose flow caches carry it.
@@ -111,6 +122,38 @@ fn is_carried(
         ensure!(begin.elapsed() < exec::patient(SETTLED), "{text}");
         thread::sleep(AGAIN);
     }
+}
+
+/// The administrator's flow takes effect, by the monitor of the bridge and not by the next refresh, and the other way round.
+fn dropped(red: &Objects<'_>) -> Result<String> {
+    let bed = red.bed;
+    let _echo = Echo::at(bed, &Place::Host(HOST.into()))?;
+    let to: IpAddr = OUTSIDE[0].parse()?;
+    let told = || -> Result<u64> {
+        let status = bed.agent("n1").status()?;
+        Ok(status["cache"]["scopedChanges"]["physical_flows"].as_u64().unwrap_or_default())
+    };
+    let before = told()?;
+    let mut asking = echoes::client(bed, &place("d1")?)?;
+    asking.args(["--udp", "--count", "1000000", "--pause", "5", "--timeout", "500", "--give-up", "8"]);
+    asking.args(["--seconds", &exec::patient(GOES_ON).as_secs().to_string()]);
+    let (began, running) = (Instant::now(), asking.args([to.to_string(), PORT.to_string()]));
+    let running = running.stdout(Stdio::piped()).spawn().context("cannot start the client")?;
+    thread::sleep(exec::patient(Duration::from_secs(2)));
+    fabric::drop_udp(bed, "n1", to)?;
+    let added = began.elapsed();
+    let said = String::from_utf8(running.wait_with_output()?.stdout)?;
+    let heard = told()?.saturating_sub(before);
+    fabric::let_udp(bed, "n1")?;
+    let seen = echoes::round_trips(&said)?;
+    let late = Duration::from_millis(seen.last_answer_ms).saturating_sub(added);
+    let text = format!(
+        "{} answers, the last one {late:.2?} after the flow was added; {heard} changes of the bridge's flows",
+        seen.answers
+    );
+    ensure!(seen.answers > 20 && late < exec::patient(BOUND) && heard > 0, "{text}");
+    let again = is_carried(bed, &place("d1")?, to, true, &["n1"], COUNT, 64)?;
+    Ok(format!("{text}; without it {again}"))
 }
 
 /// A mirror on the bridge gets every packet: nothing goes past it while it is there.

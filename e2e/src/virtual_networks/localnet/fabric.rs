@@ -1,6 +1,7 @@
 //! A physical network beside the nodes' underlay: a bridge of OVS on the outside host, with a trunk to each node, and two interfaces of that
 //! host as access ports of two VLANs. So a packet gets to one of them, and back, with that VLAN's tag alone.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -85,6 +86,17 @@ pub(super) fn map(bed: &Bed, node: &str) -> Result<()> {
     let mapped = mappings(bed, node)?;
     bed.vsctl(node, &["set", "Open_vSwitch", ".", &format!("{MAPPINGS}=\"{mapped},{NAME}:{BRIDGE}\"")])
         .map(drop)
+}
+
+/// A flow of a node's bridge that drops datagrams to this address.
+pub(super) fn drop_udp(bed: &Bed, node: &str, to: IpAddr) -> Result<()> {
+    let flow = format!("cookie=0x5,priority=100,udp,nw_dst={to},actions=drop");
+    bed.ovs(node, "ovs-ofctl", &["add-flow", BRIDGE, &flow]).map(drop)
+}
+
+/// Without that flow.
+pub(super) fn let_udp(bed: &Bed, node: &str) -> Result<()> {
+    bed.ovs(node, "ovs-ofctl", &["del-flows", BRIDGE, "cookie=0x5/-1"]).map(drop)
 }
 
 /// Mirrors all packets of a node's bridge.

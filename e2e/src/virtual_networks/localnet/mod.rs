@@ -109,6 +109,30 @@ pub(super) fn check(scene: &Scene<'_>, ebpf: bool, checks: &mut Checks) -> Resul
     Ok(())
 }
 
+/// What the flow cache carries of a VLAN, with OVS's datapath in the kernel: on a cluster without a scene.
+pub(crate) fn on_kernel(bed: &Bed, checks: &mut Checks) -> Result<()> {
+    let red = Objects { bed, namespace: RED, heal: HEAL, soon: HEAL };
+    let access = [Access { name: "dc100", vlan: VLAN, addresses: ["172.16.91.250/24", "fd00:91::250/64"] }];
+    fabric::build(bed, &NODES, &access)?;
+    red.make_namespace()?;
+    red.apply(on_vlan(STORAGE, VLAN))?;
+    for node in NODES {
+        fabric::map(bed, node)?;
+    }
+    let wanted = json!([{"name": STORAGE, "interface": "net1"}]);
+    let pods = &PODS[..3];
+    for (name, node) in pods {
+        red.apply(asking(RED, name, Some(node), &wanted))?;
+    }
+    for (name, _) in pods {
+        checks.check(format!("pod {name} runs"), running(&red, name));
+    }
+    carried::of_kernel(&red, checks)?;
+    red.delete(&pods.iter().map(|(name, _)| *name).collect::<Vec<_>>())?;
+    bed.kubectl(&["delete", "virtualnetwork", "-n", RED, STORAGE, "--timeout=60s"])?;
+    fabric::remove(bed, &NODES)
+}
+
 fn on_vlan(name: &str, vlan: u16) -> Value {
     let mut object = network(RED, name, "Localnet", THIRD);
     object["spec"]["localnet"] = json!({"physicalNetwork": NAME, "vlan": vlan});

@@ -202,7 +202,7 @@ fn interfaces(list: &[InterfaceAmounts]) -> [Family; 2] {
         };
         list.iter().flat_map(one).collect()
     };
-    let packets = "Packets that the node received and sent by uplink, gateway bridge and management port, by path; fast ones of the uplink are those outside of tunnels";
+    let packets = "Packets that the node received and sent by uplink, gateway bridge and management port, and by interfaces of physical networks together, by path; fast ones of the uplink are those outside of tunnels";
     [
         ("interface_packets", packets, part(|a| a.packets)),
         ("interface_bytes", "Bytes of the packets in interface_packets", part(|a| a.bytes)),
