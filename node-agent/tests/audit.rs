@@ -21,7 +21,7 @@ use node_agent::admin::{NodeView, View};
 use node_agent::datapath::Datapath;
 use node_agent::flow_cache::{
     Action, CacheError, Divergence, EndpointAmounts, Flow, FlowCache, Gate, GatewayEnd, InterfaceAmounts,
-    Pressure, ScopeChange, Swept, Timing, Tunnel, Underlay,
+    PhysicalPort, Pressure, ScopeChange, Swept, Timing, Tunnel, Underlay,
 };
 use node_agent::health::Health;
 use node_agent::kernel::link::Netlink;

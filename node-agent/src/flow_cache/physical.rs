@@ -15,7 +15,7 @@ use super::state::{Exclusions, Shared};
 /// What was found of all of them.
 #[derive(Debug, Default)]
 pub(super) struct Physical {
-    /// Their paths, by the OpenFlow ports of br-int that lead there.
+    /// Paths of the physical networks, by the OpenFlow ports of br-int that lead there.
     pub(super) paths: BTreeMap<u32, PathStatus>,
     /// The interfaces to which programs are to be attached.
     pub(super) interfaces: BTreeMap<u32, PhysicalPort>,

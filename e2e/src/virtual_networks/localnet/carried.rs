@@ -55,13 +55,21 @@ pub(super) fn of_kernel(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
     mirrored(red, checks)
 }
 
-/// Who asks whom, and the nodes whose flow caches carry it.
-fn ways(red: &Objects<'_>, six: bool) -> Result<Vec<(String, Place, IpAddr, Vec<&'static str>)>> {
+/// Who asks whom.
+struct Way {
+    what: String,
+    from: Place,
+    to: IpAddr,
+    /// Nodes whose flow caches carry it.
+    nodes: Vec<&'static str>,
+}
+
+fn ways(red: &Objects<'_>, six: bool) -> Result<Vec<Way>> {
     let outside: IpAddr = OUTSIDE[usize::from(six)].parse()?;
-    let way = |from: &str, to: &str, address, nodes: &[&'static str]| -> Result<_> {
+    let way = |from: &str, what: &str, to, nodes: &[&'static str]| -> Result<Way> {
         let from = if from == HOST { Place::Host(HOST.into()) } else { place(from)? };
         let family = if six { "IPv6" } else { "IPv4" };
-        Ok((format!("{from} to {to} over {family}"), from, address, nodes.to_vec()))
+        Ok(Way { what: format!("{from} to {what} over {family}"), from, to, nodes: nodes.to_vec() })
     };
     Ok(vec![
         way("d1", "d2 on the same node", address(red, "d2", six)?, &["n1"])?,
@@ -79,28 +87,21 @@ fn flows(red: &Objects<'_>, checks: &mut Checks) -> Result<()> {
         Echo::at(bed, &Place::Host(HOST.into()))?,
     ];
     for six in [false, true] {
-        for (what, from, to, nodes) in ways(red, six)? {
-            for udp in [false, true] {
-                let protocol = if udp { "UDP" } else { "TCP" };
-                let done = is_carried(bed, &from, to, udp, &nodes, COUNT, 64);
-                checks.check(format!("{what}, {protocol}, is carried"), done.map_err(|e| format!("{e:#}")));
+        for way in ways(red, six)? {
+            for (kind, udp, count, size) in
+                [("TCP", false, COUNT, 64), ("UDP", true, COUNT, 64), ("long messages", false, 40, 20_000)]
+            {
+                let what = format!("{}, {kind}, is carried", way.what);
+                let done = is_carried(bed, &way, udp, count, size);
+                checks.check(what, done.map_err(|e| format!("{e:#}")));
             }
-            let done = is_carried(bed, &from, to, false, &nodes, 40, 20_000);
-            checks.check(format!("{what}, long messages, is carried"), done.map_err(|e| format!("{e:#}")));
         }
     }
     Ok(())
 }
 
-fn is_carried(
-    bed: &Bed,
-    from: &Place,
-    to: IpAddr,
-    udp: bool,
-    nodes: &[&str],
-    count: u64,
-    size: u32,
-) -> Result<String> {
+fn is_carried(bed: &Bed, way: &Way, udp: bool, count: u64, size: u32) -> Result<String> {
+    let Way { from, to, nodes, .. } = way;
     let counted = || nodes.iter().map(|node| carried(bed, node)).collect::<Result<Vec<u64>>>();
     let begin = Instant::now();
     loop {
@@ -152,7 +153,8 @@ fn dropped(red: &Objects<'_>) -> Result<String> {
         seen.answers
     );
     ensure!(seen.answers > 20 && late < exec::patient(BOUND) && heard > 0, "{text}");
-    let again = is_carried(bed, &place("d1")?, to, true, &["n1"], COUNT, 64)?;
+    let way = Way { what: String::new(), from: place("d1")?, to, nodes: vec!["n1"] };
+    let again = is_carried(bed, &way, true, COUNT, 64)?;
     Ok(format!("{text}; without it {again}"))
 }
 

@@ -83,7 +83,7 @@ pub(super) fn plain(skb: &Skb, config: &Config, port: &Port, side: u8, target: u
     tagged(skb, config, port, (side, target), tag, Some(0))
 }
 
-/// As [`plain`], of a packet that may have a VLAN tag. `vlan`: the tag, 0 without one; none: it is of a kind that no entry has.
+/// A packet as in [`plain`] that may have a VLAN tag. `vlan`: the tag, 0 without one; none: it is of a kind that no entry has.
 #[inline(always)]
 pub(super) fn tagged(
     skb: &Skb,

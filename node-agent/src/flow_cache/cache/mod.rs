@@ -61,7 +61,7 @@ pub struct GatewayEnd {
 pub enum PhysicalPort {
     /// The bridge's interface on the physical network.
     Interface {
-        /// Its packets use the fast path.
+        /// Packets use the fast path.
         fast: bool,
     },
     /// The bridge's own port, which gets copies of what the bridge floods.

@@ -20,7 +20,7 @@ pub type BridgePort = (Arc<Port>, Vec<Arc<Interface>>);
 pub struct Way {
     /// The port.
     pub port: Arc<Port>,
-    /// Its only interface.
+    /// The port's only interface.
     pub interface: Arc<Interface>,
     /// Names of the patch ports of br-int that are connected to the bridge.
     pub inner: Vec<String>,
@@ -61,7 +61,7 @@ pub fn way(bridge: &str, ports: &[BridgePort], is_inner: impl Fn(&str) -> bool) 
 /// What is known of the way's interface in the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
-    /// Its MTU in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
     /// Queueing discipline configured on it.
     pub queue: Option<&'a str>,

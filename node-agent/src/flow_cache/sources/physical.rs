@@ -1,5 +1,6 @@
 //! Flow monitors of the bridges that lead to physical networks, one for each.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,9 +65,9 @@ pub(in crate::flow_cache) async fn follow(
             return Err(PhysicalError::Ended { bridge: bridge.clone() });
         }
         for bridge in wanted {
-            if !monitors.contains_key(&bridge) {
-                let monitor = start(&shared, &bridge, socket.clone(), faults)?;
-                monitors.insert(bridge, monitor);
+            if let Entry::Vacant(entry) = monitors.entry(bridge) {
+                let monitor = start(&shared, entry.key(), socket.clone(), faults)?;
+                entry.insert(monitor);
             }
         }
         tokio::select! {

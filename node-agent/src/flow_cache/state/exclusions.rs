@@ -12,7 +12,7 @@ use crate::flow_cache::invalidation::{Input, Watched};
 pub(in crate::flow_cache) struct Exclusions {
     pub(in crate::flow_cache) integration: Arc<FlowExclusions>,
     pub(in crate::flow_cache) gateway: Arc<FlowExclusions>,
-    /// Of bridges that lead to physical networks, by their numbers.
+    /// What those of bridges that lead to physical networks exclude, by their numbers.
     pub(in crate::flow_cache) physical: BTreeMap<u32, Arc<FlowExclusions>>,
 }
 
