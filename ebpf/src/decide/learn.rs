@@ -57,6 +57,8 @@ pub struct Out<T> {
     pub tuple: T,
     /// Interface by which it leaves: a pod's host veth, the uplink, an interface of the node, or one of a physical network.
     pub target: u32,
+    /// It is an interface of a physical network.
+    pub physical: bool,
     /// VLAN tag with which it leaves ([`crate::layout::flow::vlan`]); 0 = none.
     pub vlan: u32,
     /// TTL or hop limit.
@@ -112,9 +114,13 @@ pub fn judge<T: Tuple>(note: &Note<T>, out: &Out<T>, terms: &Terms<'_>) -> Resul
     if back || out.tuple.is_to_itself() || note.tuple.is_to_itself() {
         return Err(Reason::SentBack);
     }
-    // Physical networks are for pods: a tag belongs to no other way.
-    let physical = |side: u8, ifindex: u32| side == SIDE_OUTSIDE && ifindex != terms.config.uplink;
-    if (physical(from, note.way[0]) && to != SIDE_POD) || (physical(to, out.target) && from != SIDE_POD) {
+    // Physical networks are for pods: a tag belongs to no other way. What goes from outside to outside was sent back.
+    let crosses = if out.physical {
+        from != SIDE_POD
+    } else {
+        to != SIDE_POD && from == SIDE_OUTSIDE && note.way[0] != terms.config.uplink
+    };
+    if crosses {
         return Err(Reason::OtherChange);
     }
     if terms.gate & GATE_LEARN == 0 {

@@ -275,7 +275,7 @@ fn to_physical(ctx: TcContext) -> i32 {
     if tag::slot(tag).is_some() {
         skb.set_tag(0);
     }
-    learn::tagged(&skb, config, port, (SIDE_OUTSIDE, skb.ifindex()), tag, skb.vlan());
+    learn::to_physical(&skb, config, port, tag);
     count::port(port.slot, wire::measure(&skb, skb.meta()), |counters| &mut counters.slow_to);
     TC_ACT_UNSPEC
 }

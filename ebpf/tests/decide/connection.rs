@@ -162,7 +162,17 @@ impl World {
         let Some(note) = one.note else { return };
         let target = 20 + u32::from(one.back);
         let print = Print::default();
-        let out = Out { vlan: 0, tuple: after, target, ttl: 63, tos: 0, print, index: 0, by_number: false };
+        let out = Out {
+            vlan: 0,
+            physical: false,
+            tuple: after,
+            target,
+            ttl: 63,
+            tos: 0,
+            print,
+            index: 0,
+            by_number: false,
+        };
         let Ok(tie) = judge(&note, &out, &terms) else { return };
         let mut value = Entry::default();
         fill(&mut value, &note, (&out, tie), 0, &terms, deadline(&terms, 0), |_| true);

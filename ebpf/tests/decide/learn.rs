@@ -78,7 +78,7 @@ prop_compose! {
         target in few(), ttl in 2_u8..60, tag in prop_oneof![Just(0), Just(vlan(0)), Just(vlan(100))],
     ) -> Out<Tuple4> {
         let vlan = if tuple.side == SIDE_OUTSIDE { tag } else { 0 };
-        Out { vlan, tuple, target, ttl, tos: 0, print: Print::default(), index: 0, by_number: true }
+        Out { vlan, physical: vlan != 0, tuple, target, ttl, tos: 0, print: Print::default(), index: 0, by_number: true }
     }
 }
 
@@ -223,7 +223,8 @@ proptest! {
             epoch: note_epoch, when: now.wrapping_sub(age), state, tos: note_tos, ttl: note_ttl,
             tuple: entered, way: [from, 0, 0], print: of(print), ..Note::default()
         };
-        let out = Out { vlan: 0, tuple: left, target: to, ttl, tos, print: of(print + u32::from(other)), index: 0, by_number };
+        let leaves = left.side == SIDE_OUTSIDE && to != config.uplink;
+        let out = Out { vlan: 0, physical: leaves, tuple: left, target: to, ttl, tos, print: of(print + u32::from(other)), index: 0, by_number };
         let gate = GATE_TCP | if learning { GATE_LEARN } else { 0 };
         let judged = judge(&note, &out, &Terms { gate, ..terms(&config, epoch, now) });
         let source = (entered.source, entered.source_port) == (left.source, left.source_port);
@@ -236,8 +237,8 @@ proptest! {
         let several = matches!(left.side, SIDE_POD | SIDE_NODE);
         let back = entered.side == left.side && (!several || from == to);
         let physical = |side: u8, ifindex: u32| side == SIDE_OUTSIDE && ifindex != config.uplink;
-        let across = (physical(entered.side, from) && left.side != SIDE_POD)
-            || (physical(left.side, to) && entered.side != SIDE_POD);
+        let across =
+            (physical(entered.side, from) && left.side != SIDE_POD) || (leaves && entered.side != SIDE_POD);
         let teaches = state == NOTE_LIVE && !other && repeatable && !back && !itself && !across
             && learning && note_epoch == epoch && age <= config.note_age;
         let tie = if sure { Tie::Sure } else { Tie::Likely };
@@ -263,7 +264,7 @@ proptest! {
         };
         let note = Note { tuple: tuple(before), ..Note::default() };
         let out = Out {
-            vlan: 0,
+            vlan: 0, physical: false,
             tuple: tuple(after), target: 1, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: false,
         };
         let config = config();
@@ -293,7 +294,7 @@ proptest! {
             now = now.wrapping_add(wait);
             let terms = Terms { gate: GATE_LEARN, ..terms(&config, 3, now) };
             let tuple = Tuple4 { source: 7, destination: if wrong { 9 } else { 8 }, ..key };
-            let out = Out { vlan: 0, tuple, target: 5, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: sure };
+            let out = Out { vlan: 0, physical: false, tuple, target: 5, ttl: 0, tos: 0, print: Print::default(), index: 0, by_number: sure };
             let tie = judge(&note(now), &out, &terms).unwrap();
             prop_assert_eq!(tie == Tie::Sure, sure);
             let mut value = Entry::default();
@@ -400,7 +401,7 @@ proptest! {
         let mut left = Note { tuple: key, ..Note::default() };
         note::fill(&mut left, &came, ([3, 0, 0], macs), print, 0, &learned);
         let tuple = Tuple4 { destination: if translated { 9 } else { 2 }, ..key };
-        let out = Out { vlan: 0, tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
+        let out = Out { vlan: 0, physical: false, tuple, target: 7, ttl: ttl - step, tos, print, index: 0, by_number: false };
         prop_assert_eq!(judge(&left, &out, &learned), Ok(Tie::Sure));
         let mut entry = Entry { probing: 1, ..Entry::default() };
         fill(&mut entry, &left, (&out, Tie::Sure), came.dscp(), &learned, deadline(&learned, random), |_| false);

@@ -183,6 +183,7 @@ impl World {
         let bucket = |number| Some(buckets.get(&number).copied().unwrap_or_default());
         let out = Out {
             vlan: 0,
+            physical: false,
             tuple: KEY,
             target: 10 + answer,
             ttl: 64,

@@ -112,7 +112,7 @@ fn a_change_of_map_layout_does_not_interrupt_the_slow_path() {
         let after = datapath.endpoint_stats().unwrap()[0].1.from().packets;
         assert!(after < before, "counters begin again: {before}, then {after}");
     });
-    assert_eq!(wired.node.list(&dir), ["endpoints", "host", "uplink", &format!("v{LAYOUT}")]);
+    assert_eq!(wired.node.list(&dir), ["endpoints", "host", "physical", "uplink", &format!("v{LAYOUT}")]);
     assert!(wired.ping(), "through the new maps");
     assert!(wired.counters().0.from().packets >= 3);
 }

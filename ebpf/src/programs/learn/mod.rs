@@ -42,6 +42,8 @@ struct Exit<'a> {
     tag: u32,
     /// VLAN tag with which it leaves ([`vlan`](ebpf::layout::flow::vlan)); 0 = none.
     vlan: u32,
+    /// It leaves by an interface of a physical network.
+    physical: bool,
     /// Whether anything is learned here; marks are taken off in any case.
     learns: bool,
 }
@@ -65,7 +67,7 @@ pub(super) fn to_uplink(
     }
     let learns = on && local && !foreign;
     let (target, slot) = (config.uplink, peer.slot());
-    let exit = Exit { config, port, side: SIDE_TUNNEL, target, slot, tag, vlan: 0, learns };
+    let exit = Exit { config, port, side: SIDE_TUNNEL, target, slot, tag, vlan: 0, physical: false, learns };
     let learned = if outer.inner == V4::TYPE {
         comes_out::<V4, HEADER_LEN>(skb, &exit)
     } else if outer.inner == V6::TYPE {
@@ -80,31 +82,33 @@ pub(super) fn to_uplink(
 /// one of the node; `port`: where it is seen. False: it is no flow that the cache could carry, and may be a tunnel's.
 #[inline(always)]
 pub(super) fn plain(skb: &Skb, config: &Config, port: &Port, side: u8, target: u32, tag: u32) -> bool {
-    tagged(skb, config, port, (side, target), tag, Some(0))
+    let learns = maps::gate(config) & GATE_FORWARD != 0 && port.flags & PORT_FAST != 0;
+    let slot = port.slot;
+    leaves(skb, &Exit { config, port, side, target, slot, tag, vlan: 0, physical: false, learns })
 }
 
-/// A packet as in [`plain`] that may have a VLAN tag. `vlan`: the tag, 0 without one; none: it is of a kind that no entry has.
+/// A packet that OVS gives out to a physical network. The rest as for [`plain`].
 #[inline(always)]
-pub(super) fn tagged(
-    skb: &Skb,
-    config: &Config,
-    port: &Port,
-    (side, target): (u8, u32),
-    tag: u32,
-    vlan: Option<u32>,
-) -> bool {
+pub(super) fn to_physical(skb: &Skb, config: &Config, port: &Port, tag: u32) -> bool {
     let on = maps::gate(config) & GATE_FORWARD != 0 && port.flags & PORT_FAST != 0;
+    // A tag of another kind is none that an entry has.
+    let vlan = skb.vlan();
     let (learns, vlan) = (on && vlan.is_some(), vlan.unwrap_or(0));
+    let (side, target, slot) = (SIDE_OUTSIDE, skb.ifindex(), port.slot);
+    leaves(skb, &Exit { config, port, side, target, slot, tag, vlan, physical: true, learns })
+}
+
+#[inline(always)]
+fn leaves(skb: &Skb, exit: &Exit<'_>) -> bool {
     let front = skb.front(14 + 20 + 20);
     if !front.has(14) {
         return false;
     }
-    let exit = Exit { config, port, side, target, slot: port.slot, tag, vlan, learns };
     let ethertype = u16::from_be(front.u16(12));
     let learned = if ethertype == V4::TYPE {
-        comes_out::<V4, 14>(skb, &exit)
+        comes_out::<V4, 14>(skb, exit)
     } else if ethertype == V6::TYPE {
-        comes_out::<V6, 14>(skb, &exit)
+        comes_out::<V6, 14>(skb, exit)
     } else {
         return false;
     };
@@ -178,6 +182,7 @@ fn comes_out<F: Family, const AT: u32>(skb: &Skb, exit: &Exit<'_>) -> Result<Lea
         tuple: flow.tuple,
         target: exit.target,
         vlan: exit.vlan,
+        physical: exit.physical,
         ttl: flow.ttl,
         tos: flow.tos,
         print,
