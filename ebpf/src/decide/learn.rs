@@ -57,7 +57,7 @@ pub struct Out<T> {
     pub tuple: T,
     /// Interface by which it leaves: a pod's host veth, the uplink, an interface of the node, or one of a physical network.
     pub target: u32,
-    /// It is an interface of a physical network.
+    /// The target is an interface of a physical network.
     pub physical: bool,
     /// VLAN tag with which it leaves ([`crate::layout::flow::vlan`]); 0 = none.
     pub vlan: u32,

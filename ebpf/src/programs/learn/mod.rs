@@ -42,7 +42,7 @@ struct Exit<'a> {
     tag: u32,
     /// VLAN tag with which it leaves ([`vlan`](ebpf::layout::flow::vlan)); 0 = none.
     vlan: u32,
-    /// It leaves by an interface of a physical network.
+    /// The packet leaves by an interface of a physical network.
     physical: bool,
     /// Whether anything is learned here; marks are taken off in any case.
     learns: bool,
