@@ -126,6 +126,7 @@ impl Physical {
     /// Attaches programs to what is new, before any endpoint uses it; what goes keeps them for now. On failure no endpoint will.
     pub(super) fn add(&mut self, shared: &Shared, again: bool) {
         let mut merged = shared.physical_sent();
+        merged.retain(|ifindex, _| nix::net::if_::if_indextoname(*ifindex).is_ok());
         merged.extend(&self.interfaces);
         if !shared.set_physical(&merged, again) {
             let why =

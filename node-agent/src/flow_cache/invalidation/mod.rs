@@ -155,7 +155,7 @@ pub struct Engine {
     diverged: Option<Instant>,
     integration: Monitor,
     gateway: Monitor,
-    /// By the numbers of their bridges: what is not as it is by default.
+    /// Those that are connected, by the numbers of their bridges.
     physical: BTreeMap<u32, Monitor>,
     deciding: bool,
     monitor: Result<(), MonitorError>,
@@ -205,10 +205,16 @@ impl Engine {
             }
             Input::Diverged => self.diverged = self.diverged.or(Some(now + DIVERGED)),
             Input::Paused(bridge, paused) => {
-                self.monitor_of(bridge).paused = paused;
+                if let Some(monitor) = self.monitor_of(bridge) {
+                    monitor.paused = paused;
+                }
                 invalidate = self.change(now, bridge.cause(), &mut revalidate);
             }
-            Input::Reading(bridge, reading) => self.monitor_of(bridge).reading = reading,
+            Input::Reading(bridge, reading) => {
+                if let Some(monitor) = self.monitor_of(bridge) {
+                    monitor.reading = reading;
+                }
+            }
             Input::GatewayMonitor(connected) => {
                 self.gateway = Monitor::default();
                 // When it is lost nothing is known to have changed, and OVS may only be starting again.
@@ -219,6 +225,7 @@ impl Engine {
             Input::PhysicalMonitor(number, connected) => {
                 self.physical.remove(&number);
                 if connected {
+                    self.physical.insert(number, Monitor::default());
                     invalidate = self.change(now, Cause::PhysicalFlows, &mut revalidate);
                 }
             }
@@ -356,11 +363,12 @@ impl Engine {
         }
     }
 
-    fn monitor_of(&mut self, bridge: Watched) -> &mut Monitor {
+    /// `None`: of a bridge that is no longer monitored, whose thread has not ended yet. Nobody would tell its end.
+    fn monitor_of(&mut self, bridge: Watched) -> Option<&mut Monitor> {
         match bridge {
-            Watched::Integration => &mut self.integration,
-            Watched::Gateway => &mut self.gateway,
-            Watched::Physical(number) => self.physical.entry(number).or_default(),
+            Watched::Integration => Some(&mut self.integration),
+            Watched::Gateway => Some(&mut self.gateway),
+            Watched::Physical(number) => self.physical.get_mut(&number),
         }
     }
 

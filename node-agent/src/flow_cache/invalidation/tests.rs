@@ -243,6 +243,28 @@ fn the_gateway_bridges_monitor_stops_learning_as_br_ints_does_and_closes_nothing
 }
 
 #[test]
+fn monitors_of_physical_networks_stop_learning_each_by_itself_and_none_that_is_gone() {
+    let (mut engine, now) = open();
+    for number in [1, 2] {
+        let step = engine.take(now, Input::PhysicalMonitor(number, true));
+        assert!(!step.gate.learn, "what changed before is told by its coming up");
+    }
+    let due = engine.due().unwrap();
+    assert!(engine.take(due, Input::Tick).gate.learn);
+    for number in [1, 2] {
+        assert!(!engine.take(due, Input::Reading(Watched::Physical(number), true)).gate.learn);
+    }
+    assert!(!engine.take(due, Input::Reading(Watched::Physical(1), false)).gate.learn, "the other reads");
+    // It goes while it reads, and its thread ends a little later.
+    assert!(engine.take(due, Input::PhysicalMonitor(2, false)).gate.learn);
+    assert!(engine.take(due, Input::Reading(Watched::Physical(2), true)).gate.learn);
+    engine.take(due, Input::Paused(Watched::Physical(2), true));
+    engine.take(engine.due().unwrap(), Input::Tick);
+    assert!(engine.take(due + 1000 * MS, Input::Tick).gate.learn);
+    assert_eq!(engine.monitor_health(), MonitorHealth::Synced);
+}
+
+#[test]
 fn flows_of_the_gateway_bridge_that_come_while_ovs_is_away_do_not_end_the_grace_period() {
     let (mut engine, now) = open();
     engine.take(now, Input::MonitorLost(MonitorError::Closed));

@@ -20,6 +20,10 @@ impl Shared {
     /// Sets the exclusions because of the flows of `bridge`; learning stops until [`Shared::exclusions_applied`].
     pub(in crate::flow_cache) fn set_exclusions(&self, bridge: Watched, exclusions: FlowExclusions) {
         let mut inner = self.inner.lock();
+        if matches!(bridge, Watched::Physical(number) if !inner.physical.has(number)) {
+            // The thread of a bridge that is no longer monitored has not ended yet.
+            return;
+        }
         let (all, version) = &mut inner.exclusions;
         let of_bridge = match bridge {
             Watched::Integration => &mut all.integration,

@@ -31,6 +31,11 @@ impl Bridge {
 }
 
 impl PhysicalBridges {
+    /// Whether a bridge has this number.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.bridges.values().any(|bridge| bridge.number == number)
+    }
+
     /// The earliest end of a grace period that was not told yet.
     pub(super) fn hold_ends(&self) -> Option<Instant> {
         self.bridges.values().filter_map(Bridge::hold_ends).min()
