@@ -191,6 +191,70 @@ async fn a_restart_removes_the_networks_that_went_meanwhile_and_only_those() {
     assert_eq!(dump(&server), before);
 }
 
+/// Networks of every reach by turns, and a pod on each tenth.
+fn thousand() -> (Vec<Value>, Vec<Value>) {
+    let one = |at: u32| {
+        let (name, range) = (format!("n{at}"), format!("172.{}.{}.0/24", 16 + at / 256, at % 256));
+        let mut spec = json!({"subnets": [range], "reach": "Isolated"});
+        match at % 4 {
+            1 => spec["reach"] = "ClusterRouter".into(),
+            2 => spec["reach"] = "Outside".into(),
+            3 => {
+                spec["reach"] = "Localnet".into();
+                spec["localnet"] = json!({"physicalNetwork": "dc", "vlan": 1 + at});
+            }
+            _ => {}
+        }
+        network("x", &name, 1, spec)
+    };
+    let pod = |at: u32| {
+        let request = json!([{"name": format!("n{at}"), "interface": "net1"}]);
+        asking(
+            &format!("p{at}"),
+            &format!("uid-{at}"),
+            if at.is_multiple_of(20) { "n1" } else { "n2" },
+            &request,
+        )
+    };
+    ((0..1_000).map(one).collect(), (0..1_000).step_by(10).map(pod).collect())
+}
+
+#[tokio::test]
+async fn a_thousand_networks_are_there_after_a_restart_and_in_an_empty_database_and_one_costs_one() {
+    let server = Server::northbound();
+    let (networks_of_all, pods_of_all) = thousand();
+    let all = || all_lists(networks_of_all.clone(), pods_of_all.clone());
+    let first = Controller::started(&server, all()).await;
+    let whole = dump(&server);
+    let switches = |server: &Server| server.nbctl(&["ls-list"]).matches("(x.n").count();
+    assert_eq!(switches(&server), 1_000);
+    drop(first);
+    let done = server.transactions();
+    let mut second = Controller::started(&server, all()).await;
+    assert_eq!(
+        (second.metrics.transactions.get(), server.transactions()),
+        (0, done),
+        "a restart at that size"
+    );
+    assert_eq!(dump(&server), whole);
+    // What somebody else removes is put right, and the rest is left alone.
+    server.nbctl(&["ls-del", "x.n501"]);
+    second.settle_until(|| dump(&server) == whole).await;
+    assert_eq!(dump(&server), whole);
+    // One without pods goes and comes.
+    let (gone, done) = (networks_of_all[502].clone(), server.transactions());
+    second.feed([networks(Watched::Delete(("x", "n502")))]).await;
+    assert_eq!((switches(&server), server.transactions() - done), (999, 1));
+    second.feed([networks(Watched::Apply(gone))]).await;
+    assert_eq!(dump(&server), whole);
+    drop(second);
+    // A database that was lost.
+    let empty = Server::northbound();
+    let _third = Controller::started(&empty, all()).await;
+    assert_eq!(switches(&empty), 1_000);
+    assert_eq!(dump(&empty).len(), whole.len());
+}
+
 #[tokio::test]
 async fn what_somebody_else_changes_in_a_network_is_put_right() {
     let server = Server::northbound();
