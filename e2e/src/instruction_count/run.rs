@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Row, reference};
 use crate::demo::echoes::{Echo, Service};
 use crate::kernel_datapath::agent;
+use crate::virtual_networks::localnet;
 use testbed::cluster::config::{CENTRAL_IP, Config, Datapath, EXT_IP, node_ip};
 use testbed::cluster::{self, Bed};
 use testbed::tools::RoundTrips;
@@ -86,6 +87,11 @@ impl Measure<'_> {
             [self.service("near", &near, "n1")?, self.service("far", &far, "n2")?];
         self.loads("service", &client, &far_service)?;
         self.loads("service-same", &client, &near_service)?;
+        let (asking, answering, vlan_server) = localnet::joined(bed)?;
+        echoes.push(Echo::start(traffic::command(bed, &answering, &own)?)?);
+        let vlan_client = || traffic::command(bed, &asking, &own);
+        let vlan_server = vlan_server.to_string();
+        self.loads("vlan", &vlan_client, &vlan_server)?;
         let ways = self.ways(&far)?;
         self.measure_ways("", &client, &ways)?;
         if self.wants(|path| path.starts_with("learn"))
@@ -105,6 +111,7 @@ impl Measure<'_> {
         self.loads("ovs-same", &client, &near)?;
         self.loads("ovs-service", &client, &far_service)?;
         self.loads("ovs-service-same", &client, &near_service)?;
+        self.loads("ovs-vlan", &vlan_client, &vlan_server)?;
         self.measure_ways("ovs-", &client, &ways)?;
         for (from, to) in [("ovs", "off"), ("ovs-udp", "off-udp"), ("ovs-same", "off-same")] {
             let row = self.rows.iter().find(|row| row.name == from).cloned();

@@ -76,6 +76,22 @@ pub(super) fn build(bed: &Bed, nodes: &[&str], access: &[Access]) -> Result<()> 
     Ok(())
 }
 
+/// Makes a physical network that is a wire between two nodes, and maps it.
+pub(super) fn join(bed: &Bed, [one, other]: [&str; 2]) -> Result<()> {
+    let pid = bed.host(other).init()?.pid;
+    batch(bed, one, &[format!("link add {WIRE} type veth peer name {WIRE} netns {pid}")])?;
+    let kind = format!("datapath_type={}", bed.config().ovs_datapath.as_str());
+    for node in [one, other] {
+        batch(bed, node, &[format!("link set {WIRE} up")])?;
+        bed.vsctl(
+            node,
+            &["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, &kind, "--", "add-port", BRIDGE, WIRE],
+        )?;
+        map(bed, node)?;
+    }
+    Ok(())
+}
+
 /// No other host can have the address.
 fn nodad(address: &str) -> &'static str {
     if address.contains(':') { " nodad" } else { "" }

@@ -133,6 +133,20 @@ pub(crate) fn on_kernel(bed: &Bed, checks: &mut Checks) -> Result<()> {
     fabric::remove(bed, &NODES)
 }
 
+/// A VLAN on a wire between two nodes, with a pod on each: both, and the address of the second one.
+pub(crate) fn joined(bed: &Bed) -> Result<(Place, Place, IpAddr)> {
+    let red = Objects { bed, namespace: RED, heal: HEAL, soon: HEAL };
+    fabric::join(bed, NODES)?;
+    red.make_namespace()?;
+    red.apply(on_vlan(STORAGE, VLAN))?;
+    let wanted = json!([{"name": STORAGE, "interface": "net1"}]);
+    for (name, node) in [PODS[0], PODS[2]] {
+        red.apply(asking(RED, name, Some(node), &wanted))?;
+        running(&red, name).map_err(anyhow::Error::msg)?;
+    }
+    Ok((place(PODS[0].0)?, place(PODS[2].0)?, address(&red, PODS[2].0, false)?))
+}
+
 fn on_vlan(name: &str, vlan: u16) -> Value {
     let mut object = network(RED, name, "Localnet", THIRD);
     object["spec"]["localnet"] = json!({"physicalNetwork": NAME, "vlan": vlan});
