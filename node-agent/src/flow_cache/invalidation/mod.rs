@@ -155,7 +155,7 @@ pub struct Engine {
     diverged: Option<Instant>,
     integration: Monitor,
     gateway: Monitor,
-    /// Those that are connected, by the numbers of their bridges.
+    /// Monitors that are connected, by the numbers of their bridges.
     physical: BTreeMap<u32, Monitor>,
     deciding: bool,
     monitor: Result<(), MonitorError>,
