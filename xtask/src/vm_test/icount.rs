@@ -31,7 +31,7 @@ const RATIOS: &[(&str, &str, f64)] = &[
     ("learn", "off", 1.05),
     ("service", "ovs-service", 0.46),
     ("service", "fast", 1.04),
-    ("vlan", "ovs-vlan", 0.60),
+    ("vlan", "ovs-vlan", 1.00),
     ("outside", "snat", 1.00),
     ("outside-bulk", "snat-bulk", 1.00),
     ("outside", "ovs-outside", 0.60),
