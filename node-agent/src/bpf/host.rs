@@ -107,8 +107,8 @@ impl Programs {
         &self.host
     }
 
-    /// Packets and bytes of the uplink, of the node's ports, and of the interfaces of physical networks together: name, received by the node, sent by it. Fast ones of the uplink are those
-    /// outside of tunnels.
+    /// Packets and bytes of the uplink, of the node's ports, and of the interfaces of physical networks together: name, received by the
+    /// node, sent by it. Fast ones of the uplink are those outside of tunnels.
     ///
     /// # Errors
     /// The map cannot be read.

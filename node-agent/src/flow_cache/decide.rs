@@ -92,7 +92,7 @@ impl View {
         let management = named(MANAGEMENT_INTERFACE);
         let row_of = |port: &Port| {
             let uuid = port.interfaces.iter().next()?;
-            snapshot.table::<Interface>().iter().find(|row| row.uuid == *uuid).cloned()
+            snapshot.table::<Interface>().get(uuid).cloned()
         };
         let place = |port: &Option<Arc<Port>>, mirrored| {
             let port = port.clone()?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::admin::{Path, PathStatus};
 use api::ovn_name::INTEGRATION_BRIDGE;
+use ovsdb_client::Uuid;
 use ovsdb_client::vswitch::{Bridge, Interface, Port};
 
 use super::cache::PhysicalPort;
@@ -36,18 +37,11 @@ impl View {
         let bridge = named(name)?;
         let integration = named(INTEGRATION_BRIDGE)?;
         let interface = |name: &str| snapshot.table::<Interface>().by_index("name", name).next().cloned();
-        let row = |port: &Port, uuid| {
-            let of_port = interface(&port.name).filter(|row| row.uuid == uuid);
-            of_port.or_else(|| snapshot.table::<Interface>().iter().find(|row| row.uuid == uuid).cloned())
-        };
-        let ports: Vec<BridgePort> = snapshot
-            .table::<Port>()
-            .iter()
-            .filter(|port| bridge.ports.contains(&port.uuid))
-            .map(|port| {
-                (Arc::clone(port), port.interfaces.iter().filter_map(|uuid| row(port, *uuid)).collect())
-            })
-            .collect();
+        let row = |uuid: &Uuid| snapshot.table::<Interface>().get(uuid).cloned();
+        let ports = bridge.ports.iter().filter_map(|uuid| snapshot.table::<Port>().get(uuid));
+        let with_rows =
+            |port: &Arc<Port>| (Arc::clone(port), port.interfaces.iter().filter_map(row).collect());
+        let ports: Vec<BridgePort> = ports.map(with_rows).collect();
         let is_inner = |name: &str| {
             let port = snapshot.table::<Port>().by_index("name", name).next();
             port.is_some_and(|port| integration.ports.contains(&port.uuid))

@@ -9,8 +9,8 @@
 //!
 //! A change that concerns some scopes only does the same to these scopes alone: [`scoped`].
 
+pub(in crate::flow_cache) mod bridge_monitor;
 mod cause;
-pub(in crate::flow_cache) mod gateway_monitor;
 mod monitor_error;
 mod scoped;
 

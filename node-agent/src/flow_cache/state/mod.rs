@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::flow_cache::cache::{FlowCache, Gate, GatewayEnd, PhysicalPort, Timing, Underlay};
-use crate::flow_cache::invalidation::gateway_monitor::GatewayMonitor;
+use crate::flow_cache::invalidation::bridge_monitor::BridgeMonitor;
 use crate::flow_cache::invalidation::{Cause, Engine, Input, MonitorError, Step, Times, Tracking};
 use crate::flow_cache::metrics::CacheMetrics;
 use crate::flow_cache::path_file::{Store, StoreError};
@@ -86,7 +86,7 @@ struct Inner {
     lives: u64,
     /// Exclusions because of the bridges' flows, and their version.
     exclusions: (Exclusions, u64),
-    gateway_monitor: GatewayMonitor,
+    gateway_monitor: BridgeMonitor,
     /// The end of the gateway's grace period was told.
     gateway_hold_over: bool,
     /// [`Decided::gateway_end`] as last written to the cache; `None`: not written yet.
@@ -134,7 +134,7 @@ impl Shared {
             },
             lives: 0,
             exclusions: Default::default(),
-            gateway_monitor: GatewayMonitor::starting(),
+            gateway_monitor: BridgeMonitor::starting(),
             gateway_hold_over: false,
             gateway_sent: None,
             physical: PhysicalBridges::default(),
@@ -197,7 +197,7 @@ impl Shared {
                 let left =
                     || self.check("read the rest of the grace period", cache.hold_left()).unwrap_or_default();
                 let left = gate.hold.then(left);
-                self.inner.lock().gateway_monitor = GatewayMonitor::adopted(Instant::now(), left);
+                self.inner.lock().gateway_monitor = BridgeMonitor::adopted(Instant::now(), left);
                 self.take(Input::Adopt { tcp: gate.tcp, left })
             }
             _ => self.take(Input::Changed(Cause::Resync)),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Shared;
 use crate::flow_cache::cache::PhysicalPort;
-use crate::flow_cache::invalidation::gateway_monitor::GatewayMonitor;
+use crate::flow_cache::invalidation::bridge_monitor::BridgeMonitor;
 use crate::flow_cache::invalidation::{Cause, Input, MonitorError};
 
 /// The bridges, by name.
@@ -19,7 +19,7 @@ pub(in crate::flow_cache) struct PhysicalBridges {
 #[derive(Debug)]
 struct Bridge {
     number: u32,
-    monitor: GatewayMonitor,
+    monitor: BridgeMonitor,
     /// The end of the grace period was told.
     hold_over: bool,
 }
@@ -54,7 +54,7 @@ impl Shared {
         let mut inner = self.inner.lock();
         inner.physical.last += 1;
         let number = inner.physical.last;
-        let added = Bridge { number, monitor: GatewayMonitor::starting(), hold_over: false };
+        let added = Bridge { number, monitor: BridgeMonitor::starting(), hold_over: false };
         inner.physical.bridges.insert(bridge.to_owned(), added);
         number
     }
@@ -137,7 +137,7 @@ mod tests {
     fn the_end_of_a_grace_period_is_told_once() {
         let now = Instant::now();
         let ends = now + Duration::from_secs(10);
-        let monitor = GatewayMonitor::Lost(now, MonitorError::Closed);
+        let monitor = BridgeMonitor::Lost(now, MonitorError::Closed);
         let mut all = PhysicalBridges::default();
         all.bridges.insert("br-dc".into(), Bridge { number: 1, monitor, hold_over: false });
         assert_eq!(all.hold_ends(), Some(ends));

@@ -7,7 +7,7 @@ use crate::flow_cache::cache::HOLD;
 
 /// State of the flow monitor of such a bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::flow_cache) enum GatewayMonitor {
+pub(in crate::flow_cache) enum BridgeMonitor {
     /// Connected.
     Up,
     /// Lost at this time, after it was connected, by this agent or the one before.
@@ -16,7 +16,7 @@ pub(in crate::flow_cache) enum GatewayMonitor {
     Missing(MonitorError),
 }
 
-impl GatewayMonitor {
+impl BridgeMonitor {
     /// Not connected yet, by an agent that is starting.
     pub(in crate::flow_cache) fn starting() -> Self {
         Self::Missing(MonitorError::NotYet)
@@ -70,22 +70,22 @@ mod tests {
     #[test]
     fn the_grace_period_starts_when_the_monitor_is_lost_and_not_with_each_attempt() {
         let now = Instant::now();
-        assert!(GatewayMonitor::starting().next(now, lost()).unsynced_reason(now).is_some());
-        let up = GatewayMonitor::starting().next(now, Ok(()));
+        assert!(BridgeMonitor::starting().next(now, lost()).unsynced_reason(now).is_some());
+        let up = BridgeMonitor::starting().next(now, Ok(()));
         assert_eq!((up.unsynced_reason(now), up.hold_ends()), (None, None));
         let state = up.next(now, lost()).next(now + SECOND, lost());
         assert_eq!(state.hold_ends(), Some(now + HOLD));
         assert_eq!(state.unsynced_reason(now + HOLD - SECOND), None);
         assert_eq!(state.unsynced_reason(now + HOLD), Some(&MonitorError::Closed));
-        assert_eq!(state.next(now + HOLD, Ok(())), GatewayMonitor::Up);
+        assert_eq!(state.next(now + HOLD, Ok(())), BridgeMonitor::Up);
     }
 
     #[test]
     fn an_adopted_cache_has_a_whole_grace_period_or_the_rest_of_one() {
         let now = Instant::now();
-        assert_eq!(GatewayMonitor::adopted(now, None).hold_ends(), Some(now + HOLD));
-        let ends = GatewayMonitor::adopted(now, Some(SECOND)).hold_ends().unwrap();
+        assert_eq!(BridgeMonitor::adopted(now, None).hold_ends(), Some(now + HOLD));
+        let ends = BridgeMonitor::adopted(now, Some(SECOND)).hold_ends().unwrap();
         assert!(ends <= now + SECOND, "{:?}", ends - now);
-        assert_eq!(GatewayMonitor::adopted(now, None).unsynced_reason(now), None);
+        assert_eq!(BridgeMonitor::adopted(now, None).unsynced_reason(now), None);
     }
 }
