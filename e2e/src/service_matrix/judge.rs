@@ -51,12 +51,14 @@ pub(super) fn answers<'w>(
     if cell.kind.affinity && answered.windows(2).any(|pair| pair[0].way != pair[1].way) {
         return Err(format!("{}, not always the same", said(outcome)));
     }
-    let Outcome { same, other, lost, .. } = outcome;
+    let Outcome { same, other, lost, last_other, .. } = outcome;
     // A datagram may be lost.
     let enough = if cell.udp { round_trips - round_trips / 10 } else { round_trips };
     if *same < enough || *other > 0 {
+        let another = last_other.as_ref().map(|last| format!(" ({last})")).unwrap_or_default();
         return Err(format!(
-            "of {round_trips} round trips {same} had the same answer, {other} another, {lost} none"
+            "{}: of {round_trips} round trips {same} had the same answer, {other} another{another}, {lost} none",
+            said(outcome)
         ));
     }
     answered.pop().map(Some).ok_or_else(|| "no connection".to_owned())
@@ -180,7 +182,7 @@ mod tests {
             },
             tries: 1,
         };
-        Outcome { talks: answers.iter().map(talk).collect(), same: 100, other: 0, lost: 0 }
+        Outcome { talks: answers.iter().map(talk).collect(), same: 100, ..Outcome::default() }
     }
 
     const A: &str = "pod-n1:7300 100.64.0.2:4001";

@@ -74,6 +74,8 @@ pub struct Outcome {
     pub same: u32,
     /// Those that had another one.
     pub other: u32,
+    /// The last such answer.
+    pub last_other: Option<String>,
     /// Those that had none in time.
     pub lost: u32,
 }
@@ -143,7 +145,10 @@ impl Held {
         for _ in 0..round_trips {
             match self.connection.ask() {
                 Ok(said) if said == self.first => outcome.same += 1,
-                Ok(_) => outcome.other += 1,
+                Ok(said) => {
+                    outcome.other += 1;
+                    outcome.last_other = Some(said);
+                }
                 Err(error) if self.connection.goes_on_after(&error) => outcome.lost += 1,
                 Err(_) => {
                     outcome.lost += 1;
@@ -310,6 +315,7 @@ mod tests {
         let (_, mut held) = all(&[Call { round_trips: 0, ..call(server, true) }], 1);
         let outcome = held[0].ask(3);
         assert_eq!((outcome.talks.len(), outcome.same, outcome.other, outcome.lost), (0, 1, 1, 1));
+        assert_eq!(outcome.last_other.as_deref(), Some("c"));
     }
 
     #[test]
