@@ -1,5 +1,5 @@
-//! The chart on real nodes: kubelets start OVN's databases, Open vSwitch, controller and agents as pods of the image, the nodes become
-//! Ready by that alone, and pods reach services. Needs root, `cargo xtask setup` and `cargo xtask image --dev`.
+//! The chart on real nodes, of which the first one has etcd and API server: kubelets start OVN's databases, Open vSwitch, controller and agents
+//! as pods of the image, the nodes become Ready by that alone, and pods reach services. Needs root, `cargo xtask setup` and `cargo xtask image --dev`.
 #![expect(clippy::print_stdout, reason = "measured times are told")]
 
 mod cli;
@@ -15,7 +15,8 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
     succeed(name, &["down"]);
     let _up = Up(name);
     // It returns when all nodes are Ready and cluster DNS, a service, answers on each.
-    succeed(name, &["up", "--runtime", "containerd", "--install", "chart", "--datapath", datapath]);
+    let up = ["up", "--runtime", "containerd", "--install", "chart", "--control-plane", "node", "--datapath"];
+    succeed(name, &[&up[..], &[datapath]].concat());
     let ready = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
     assert_eq!(succeed(name, &["kubectl", "get", "nodes", "-o", ready]), "True True");
     // Nothing of Slipstream, OVN or OVS is a process of the bed.
@@ -36,6 +37,7 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
     for part in ["deployment/slipstream-controller", "statefulset/slipstream-ovn-central"] {
         succeed(name, &["kubectl", "-n", "kube-system", "rollout", "status", part, "--timeout=60s"]);
     }
+    the_api_server_is_reached(name);
     // Of a DaemonSet that replaces nothing by itself there is no such status.
     for part in ["node", "ovs"] {
         let label = format!("app.kubernetes.io/component={part}");
@@ -48,6 +50,21 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
     an_uninstallation_gives_everything_back(name);
     succeed(name, &["down"]);
     assert_eq!(succeed(name, &["leftovers"]), "");
+}
+
+/// Pods reach the API server by its service, on the node that it runs on and on the other: it was there before its node had a network, and
+/// answers by an address that has moved from the interface to a bridge since.
+fn the_api_server_is_reached(name: &str) {
+    let ip = "jsonpath={.subsets[0].addresses[0].ip}";
+    assert_eq!(succeed(name, &["kubectl", "get", "endpoints", "kubernetes", "-o", ip]), "172.18.0.2");
+    succeed(name, &["pod", "add", "c", "--node", "n2"]);
+    let url = "https://kubernetes.default.svc.cluster.local/version";
+    for pod in ["a", "c"] {
+        eventually(name, "an answer of the API server", || {
+            let out = run(name, &["kubectl", "exec", pod, "--", "curl", "-sk", "-m", "5", url]);
+            out.status.success() && String::from_utf8_lossy(&out.stdout).contains("gitVersion")
+        });
+    }
 }
 
 /// Has Helm replace databases, controllers, agents and ovn-controllers, by another log level, while new connections to a service are made.

@@ -8,8 +8,7 @@ use anyhow::{Context, Result};
 use super::{Bed, access, admission};
 use crate::config::{
     CENTRAL_IP, CONTROLLER_PORT, Config, Install, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET,
-    MASQUERADE_SUBNET_6, NB_PORT, NETWORK_API_PORT, POD_MTU, SB_PORT, SERVICE_CIDR, SERVICE_CIDR_6, node_ip,
-    node_name,
+    MASQUERADE_SUBNET_6, NB_PORT, NETWORK_API_PORT, POD_MTU, SB_PORT, node_ip, node_name,
 };
 use crate::exec;
 
@@ -158,7 +157,7 @@ pub fn controller_arguments(config: &Config) -> Vec<String> {
         flag("kubeconfig", config.kubeconfig("controller").display().to_string()),
         flag("nb", format!("tcp:{}", config.central(NB_PORT))),
         flag("cluster-subnets", config.cluster_subnets.clone()),
-        flag("service-cidrs", config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
+        flag("service-cidrs", config.service_cidrs()),
         flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),
         flag("masquerade-subnet", config.families(MASQUERADE_SUBNET, MASQUERADE_SUBNET_6)),
         flag("mtu", POD_MTU.to_string()),

@@ -1,4 +1,4 @@
-//! The control plane of Kubernetes on the central host: etcd, API server, controller manager.
+//! The control plane of Kubernetes: etcd, API server, controller manager.
 //!
 //! Beside the small stand-ins it is kept small too; beside real kubelets it is complete.
 
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::{Bed, central};
-use crate::config::{API_PORT, CENTRAL_IP, Config, Runtime, SERVICE_CIDR, SERVICE_CIDR_6};
+use crate::config::{API_PORT, Config, ControlPlane, Runtime};
 use crate::exec;
 
 /// Controllers of Kubernetes that a cluster of networks needs; the rest would only cost time.
@@ -26,7 +26,7 @@ const COLLECT_RARELY: [(&str, &str); 2] = [("GOGC", "800"), ("GOMEMLIMIT", "3GiB
 /// etcd, the API server and the controller manager; returns when the API server is ready.
 pub(crate) fn start(bed: &Bed) -> Result<()> {
     let config = bed.config();
-    let central = bed.host("central");
+    let host = bed.host(config.api_host());
     let etcd = text(config.kubernetes("etcd"));
     let argv = [
         etcd.as_str(),
@@ -38,19 +38,19 @@ pub(crate) fn start(bed: &Bed) -> Result<()> {
         "--listen-peer-urls=http://127.0.0.1:2380",
         "--log-level=warn",
     ];
-    central.start("etcd", &argv, &COLLECT_RARELY)?;
-    if config.runtime == Runtime::Containerd {
+    host.start("etcd", &argv, &COLLECT_RARELY)?;
+    if has_egress(config) {
         start_egress(bed)?;
     }
     start_strings(bed, "kube-apiserver", api_server(config))?;
     exec::retry(Duration::from_secs(60), "the API server is ready", || {
-        central.check_running("etcd")?;
-        central.check_running("kube-apiserver")?;
-        let mut get = central.network_command(config.program("testbed"))?;
+        host.check_running("etcd")?;
+        host.check_running("kube-apiserver")?;
+        let mut get = host.network_command(config.program("testbed"))?;
         get.args([
             "probe",
             "get",
-            &config.underlay_ip(CENTRAL_IP).to_string(),
+            &config.api().ip().to_string(),
             &API_PORT.to_string(),
             "/readyz",
             "--body",
@@ -75,6 +75,11 @@ pub(crate) fn start_scheduler(bed: &Bed) -> Result<()> {
         "--leader-elect=false".into(),
     ];
     start_strings(bed, "kube-scheduler", argv)
+}
+
+/// Whether the API server needs help to reach pods and services: on a node it has the node's way.
+fn has_egress(config: &Config) -> bool {
+    config.runtime == Runtime::Containerd && config.control_plane == ControlPlane::Apart
 }
 
 /// The way of the API server to nodes, pods and services.
@@ -110,7 +115,7 @@ pub(crate) fn relay(config: &Config, host: &str) -> Vec<String> {
 
 fn start_strings(bed: &Bed, name: &str, argv: Vec<String>) -> Result<()> {
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    bed.host("central").start(name, &argv, &COLLECT_RARELY)
+    bed.host(bed.config().api_host()).start(name, &argv, &COLLECT_RARELY)
 }
 
 fn text(path: PathBuf) -> String {
@@ -128,8 +133,8 @@ fn api_server(config: &Config) -> Vec<String> {
         "--etcd-servers=http://127.0.0.1:2379".into(),
         flag("bind-address", if config.ipv6_only { "::" } else { "0.0.0.0" }),
         flag("secure-port", &API_PORT.to_string()),
-        flag("advertise-address", &config.underlay_ip(CENTRAL_IP).to_string()),
-        flag("service-cluster-ip-range", &config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
+        flag("advertise-address", &config.api().ip().to_string()),
+        flag("service-cluster-ip-range", &config.service_cidrs()),
         "--authorization-mode=Node,RBAC".into(),
         pki("client-ca-file", "ca.crt"),
         pki("tls-cert-file", "apiserver.crt"),
@@ -157,8 +162,10 @@ fn api_server(config: &Config) -> Vec<String> {
             pki("proxy-client-cert-file", "front-proxy.crt"),
             pki("proxy-client-key-file", "front-proxy.key"),
             "--enable-aggregator-routing".into(),
-            flag("egress-selector-config-file", &text(config.kubeconfig("egress"))),
         ]),
+    }
+    if has_egress(config) {
+        argv.push(flag("egress-selector-config-file", &text(config.kubeconfig("egress"))));
     }
     argv
 }

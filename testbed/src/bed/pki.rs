@@ -12,9 +12,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-use crate::config::{
-    API_PORT, API_SERVICE_IP, API_SERVICE_IP_6, CENTRAL_IP, Config, Runtime, node_ip, node_name, underlay_ip6,
-};
+use crate::config::{API_SERVICE_IP, API_SERVICE_IP_6, Config, Runtime, node_ip, node_name, underlay_ip6};
 
 /// The user of Multus, and the name of its kubeconfig.
 pub(crate) const MULTUS: &str = "multus";
@@ -48,13 +46,8 @@ pub(crate) fn write(config: &Config) -> Result<()> {
     ];
     let mut server = CertificateParams::new(names.map(str::to_owned).to_vec())?;
     server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
-    let ips: [IpAddr; 5] = [
-        API_SERVICE_IP.into(),
-        CENTRAL_IP.into(),
-        Ipv4Addr::LOCALHOST.into(),
-        API_SERVICE_IP_6.into(),
-        underlay_ip6(CENTRAL_IP).into(),
-    ];
+    let ips: [IpAddr; 4] =
+        [API_SERVICE_IP.into(), config.api().ip(), Ipv4Addr::LOCALHOST.into(), API_SERVICE_IP_6.into()];
     server.subject_alt_names.extend(ips.map(SanType::IpAddress));
     issue(config, "apiserver", server, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
     // Signs service account tokens.
@@ -151,7 +144,7 @@ fn kubeconfig(config: &Config, user: &str, credential: &serde_json::Value) -> St
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "bed", "cluster": {
-            "server": format!("https://{}", config.central(API_PORT)),
+            "server": format!("https://{}", config.api()),
             "certificate-authority": config.pki("ca.crt"),
         }}],
         "users": [{"name": user, "user": credential}],

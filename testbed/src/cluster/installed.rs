@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::Bed;
-use super::config::{API_PORT, Config, Install, POD_MTU, SERVICE_CIDR, SERVICE_CIDR_6, node_ip, node_name};
+use super::config::{Config, Install, POD_MTU, node_ip, node_name};
 use crate::bed::NAMESPACE;
 use crate::exec;
 
@@ -80,13 +80,13 @@ fn central(config: &Config) -> Vec<u8> {
 fn values(config: &Config) -> serde_json::Value {
     let ranges = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     serde_json::json!({
-        "apiServer": format!("https://{}", config.central(API_PORT)),
+        "apiServer": format!("https://{}", config.api()),
         "ovnCentral": {"addresses": central(config).into_iter().map(|i| config.underlay_ip(node_ip(i))).collect::<Vec<_>>()},
         // It is imported, and in no registry.
         "image": {"pullPolicy": "Never"},
         "network": {
             "clusterSubnets": ranges(config.cluster_subnets.clone()),
-            "serviceCIDRs": ranges(config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
+            "serviceCIDRs": ranges(config.service_cidrs()),
             "mtu": POD_MTU,
         },
         "controller": {

@@ -8,7 +8,7 @@ use super::Bed;
 use super::ENVIRONMENT;
 use super::config::{
     AGENT_PORT, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, POD_MTU, SB_PORT,
-    SERVICE_CIDR, SERVICE_CIDR_6, node_index, system_id,
+    node_index, system_id,
 };
 use crate::exec;
 
@@ -118,7 +118,7 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("ovs-db", format!("unix:{SOCKET}")),
         flag("sb", format!("tcp:{}", config.central(SB_PORT))),
         flag("cluster-subnets", config.cluster_subnets.clone()),
-        flag("service-cidrs", config.families(SERVICE_CIDR, SERVICE_CIDR_6)),
+        flag("service-cidrs", config.service_cidrs()),
         flag("join-subnet", config.families(JOIN_SUBNET, JOIN_SUBNET_6)),
         flag("masquerade-subnet", config.families(MASQUERADE_SUBNET, MASQUERADE_SUBNET_6)),
         flag("mtu", POD_MTU.to_string()),

@@ -23,6 +23,9 @@ impl Bed {
         if !self.config.node_names().iter().any(|n| n == node) {
             bail!("the cluster has no node {node}");
         }
+        if self.config.api_host() == node {
+            bail!("{node} has etcd, whose data is in memory: the cluster would be another one");
+        }
         let recorded = self.host(node).recorded();
         recorded.iter().try_for_each(Identity::kill)?;
         exec::retry(Duration::from_secs(20), "the node ends", || {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use super::Bed;
-use super::config::{AttachMode, Config, Datapath, Install, Multus, OvsDatapath, Runtime};
+use super::config::{AttachMode, Config, ControlPlane, Datapath, Install, Multus, OvsDatapath, Runtime};
 use crate::ui::say;
 
 /// What cluster to make.
@@ -29,6 +29,9 @@ pub struct Shape {
     /// How Slipstream, OVN and OVS come to the nodes.
     #[arg(long, value_enum, default_value_t)]
     pub install: Install,
+    /// Where the control plane of Kubernetes runs.
+    #[arg(long, value_enum, default_value_t)]
+    pub control_plane: ControlPlane,
     /// Directory of an earlier release, as `cargo xtask release` makes it, that is installed in place of what was built here.
     #[arg(long)]
     pub release: Option<PathBuf>,
@@ -61,6 +64,7 @@ impl Default for Shape {
             ovs_datapath: OvsDatapath::default(),
             runtime: Runtime::default(),
             install: Install::default(),
+            control_plane: ControlPlane::default(),
             release: None,
             multus: None,
             dual_stack: false,
@@ -82,6 +86,7 @@ impl Shape {
             ovs_datapath,
             runtime,
             install,
+            control_plane,
             ref release,
             multus,
             dual_stack,
@@ -109,6 +114,7 @@ impl Shape {
             ovs_datapath,
             runtime,
             install,
+            control_plane,
             release: release.clone(),
             multus,
             plugin: !no_plugin,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Address of the host with etcd, API server and OVN's databases.
+/// Address of the host with OVN's databases, and with etcd and API server if no node has them.
 pub const CENTRAL_IP: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 10);
 /// Address of the outside world on the underlay: the nodes' default gateway.
 pub const EXT_IP: Ipv4Addr = Ipv4Addr::new(172, 18, 0, 1);
@@ -13,6 +13,8 @@ pub const UNDERLAY_PREFIX: u8 = 16;
 /// Cluster and service ranges, and those that OVN uses inside.
 pub const CLUSTER_SUBNETS: &str = "10.244.0.0/16/24";
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+/// The range of services that kubeadm gives a cluster.
+pub const SERVICE_CIDR_OF_KUBEADM: &str = "10.96.0.0/12";
 pub const JOIN_SUBNET: &str = "100.64.0.0/16";
 pub const MASQUERADE_SUBNET: &str = "169.254.169.0/29";
 /// The first service address, which is the API server's.

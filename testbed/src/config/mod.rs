@@ -56,6 +56,17 @@ pub enum Multus {
     Secondary,
 }
 
+/// Where etcd, API server, controller manager and scheduler run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ControlPlane {
+    /// On a host that is no node.
+    #[default]
+    Apart,
+    /// On the first node, and services have a /12, as kubeadm makes clusters.
+    Node,
+}
+
 /// How the agents attach their programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -127,6 +138,8 @@ pub struct Config {
     pub runtime: Runtime,
     #[serde(default)]
     pub install: Install,
+    #[serde(default)]
+    pub control_plane: ControlPlane,
     /// Directory of the release that is installed, in place of what was built here.
     #[serde(default)]
     pub release: Option<PathBuf>,
@@ -184,6 +197,7 @@ impl Config {
             ovs_datapath: OvsDatapath::Netdev,
             runtime: Runtime::Netns,
             install: Install::Programs,
+            control_plane: ControlPlane::Apart,
             release: None,
             multus: None,
             dual_stack: false,
@@ -341,10 +355,39 @@ impl Config {
         if self.ipv6_only { underlay_ip6(ip).into() } else { ip.into() }
     }
 
-    /// A port of the host with etcd, API server and OVN's databases.
+    /// A port of the host with OVN's databases.
     #[must_use]
     pub fn central(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.underlay_ip(CENTRAL_IP), port)
+    }
+
+    /// The host with etcd and API server.
+    #[must_use]
+    pub fn api_host(&self) -> &'static str {
+        match self.control_plane {
+            ControlPlane::Apart => "central",
+            ControlPlane::Node => "n1",
+        }
+    }
+
+    /// The API server.
+    #[must_use]
+    pub fn api(&self) -> SocketAddr {
+        let ip = match self.control_plane {
+            ControlPlane::Apart => CENTRAL_IP,
+            ControlPlane::Node => node_ip(1),
+        };
+        SocketAddr::new(self.underlay_ip(ip), API_PORT)
+    }
+
+    /// The ranges of services.
+    #[must_use]
+    pub fn service_cidrs(&self) -> String {
+        let range = match self.control_plane {
+            ControlPlane::Apart => SERVICE_CIDR,
+            ControlPlane::Node => SERVICE_CIDR_OF_KUBEADM,
+        };
+        self.families(range, SERVICE_CIDR_6)
     }
 
     /// Address of cluster DNS, where there is one.
