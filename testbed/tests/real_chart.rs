@@ -46,6 +46,8 @@ fn the_chart_makes_a_network(name: &str, datapath: &str) {
     }
     if datapath == "ovs" {
         another_setting_is_not_noticed(name, &url);
+    } else {
+        switch_and_agent_die_under_the_api_server(name, &url);
     }
     an_uninstallation_gives_everything_back(name);
     succeed(name, &["down"]);
@@ -65,6 +67,29 @@ fn the_api_server_is_reached(name: &str) {
             out.status.success() && String::from_utf8_lossy(&out.stdout).contains("gitVersion")
         });
     }
+}
+
+/// Kills Open vSwitch and the agent of the node with the API server. The kubelet that is to start them anew asks an API server whose address is
+/// on a bridge that is Open vSwitch's.
+fn switch_and_agent_die_under_the_api_server(name: &str, url: &str) {
+    let programs = "^ovsdb-server /etc/openvswitch/conf.db|^ovs-vswitchd |^slipstream-node-agent run";
+    let found = succeed(name, &["exec", "n1", "--", "pgrep", "-f", programs]);
+    let pids: Vec<&str> = found.split_whitespace().collect();
+    assert_eq!(pids.len(), 3, "{found}");
+    succeed(name, &[&["exec", "n1", "--", "kill", "-9"][..], &pids].concat());
+    let begin = Instant::now();
+    eventually(name, "the API server's answer to another host", || {
+        run(name, &["kubectl", "--request-timeout=2s", "get", "--raw", "/readyz"]).status.success()
+    });
+    println!(
+        "the API server answers {:?} after Open vSwitch and the agent of its node were killed",
+        begin.elapsed()
+    );
+    eventually(name, "an answer of the service", || {
+        let out = run(name, &["kubectl", "exec", "a", "--", "curl", "-s", "-m", "2", url]);
+        out.status.success() && out.stdout == b"b"
+    });
+    succeed(name, &["pod", "add", "after", "--node", "n1"]);
 }
 
 /// Has Helm replace databases, controllers, agents and ovn-controllers, by another log level, while new connections to a service are made.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::harness::Checks;
 use anyhow::{Context, Result};
 use testbed::exec;
-use testbed::tools::Answer;
 use testbed::tools::survey::{Call, Outcome};
 use testbed::ui::say;
 
@@ -25,7 +24,7 @@ const TRIES: u32 = 5;
 /// Times that it is tried otherwise: the OVS of a loaded machine stands still longer than an entry waits for its answer.
 const AGAIN: u32 = 2;
 /// On an emulated processor OVS revises its flows for seconds after a client that is new to a service with affinity. This much later, times
-/// the machine's patience, the connections that are open are asked again: nothing changes then.
+/// the machine's patience, what was slow is called again, and nothing that is new to a service.
 const QUIET: Duration = Duration::from_millis(500);
 /// How long OVN may take to carry out all services.
 const SETTLED: Duration = Duration::from_secs(45);
@@ -115,7 +114,7 @@ struct Tally {
     fast: usize,
     slow: usize,
     refused: usize,
-    /// Fast only when asked again.
+    /// Fast only when called again.
     later: usize,
     wrong: Vec<String>,
 }
@@ -125,7 +124,7 @@ impl fmt::Display for Tally {
         let Self { fast, slow, refused, later, wrong } = self;
         write!(f, "{fast} fast, {slow} by OVS, {refused} refused, {} wrong", wrong.len())?;
         if *later > 0 {
-            write!(f, "; {later} fast when asked again")?;
+            write!(f, "; {later} fast when called again")?;
         }
         wrong.iter().try_for_each(|line| write!(f, "\n    {line}"))
     }
@@ -205,7 +204,7 @@ struct Seen {
     port: Option<u16>,
     /// It had to be fast on some node, and was.
     fast: bool,
-    /// Only when it was asked again.
+    /// Only when it was called again.
     later: bool,
     wrong_speed: Option<String>,
 }
@@ -233,13 +232,11 @@ fn play(scene: &mut Scene<'_>, ebpf: bool, round: &[(Cell, u32)]) -> Result<Play
         let outcome = outcome.with_context(|| format!("nothing came of {cell}"))?;
         let ways: Vec<Way> = ways(cell, &scene.world);
         let answered = judge::answers(cell, &ways, &outcome, round_trips);
-        let judged = answered.map(|answered| judge_speed(cell, ebpf, answered.as_ref(), &caches));
-        seen.push((judged, outcome));
+        seen.push(answered.map(|answered| judge_speed(cell, ebpf, answered.as_ref(), &caches)));
     }
-    if exec::patience() > 1 && seen.iter().any(|(judged, _)| is_slow(judged)) {
-        judge_again(scene, &cells, &mut seen)?;
+    if exec::patience() > 1 && seen.iter().any(is_slow) {
+        judge_again(scene, &cells, &mut seen, round_trips)?;
     }
-    let seen = seen.into_iter().map(|(judged, _)| judged).collect();
     Ok(Played { seen, invalidated: before != after })
 }
 
@@ -255,23 +252,24 @@ fn is_slow(judged: &Result<Seen, String>) -> bool {
     matches!(judged, Ok(Seen { wrong_speed: Some(_), .. }))
 }
 
-/// Asks on all connections that are open, and judges the speed of those that were slow by what is counted then.
+/// Calls what was slow once more, and nothing else, and judges that: the clients are none that is new to a service.
 fn judge_again(
     scene: &mut Scene<'_>,
     cells: &[Cell],
-    seen: &mut [(Result<Seen, String>, Outcome)],
+    seen: &mut [Result<Seen, String>],
+    round_trips: u32,
 ) -> Result<()> {
     thread::sleep(exec::patient(QUIET));
-    let mut again = in_turn(scene.again(ROUND_TRIPS)?);
+    let slow: Vec<Cell> =
+        cells.iter().zip(&*seen).filter(|(_, judged)| is_slow(judged)).map(|(cell, _)| *cell).collect();
+    let calls = by_client(&slow, |cell| call(cell, &ways(cell, &scene.world), scene, round_trips));
+    let mut outcomes = in_turn(scene.call(&calls)?);
     let caches = caches(scene)?;
-    for (cell, (judged, outcome)) in cells.iter().zip(seen) {
-        // A connection stays open that was answered.
-        let is_open = outcome.talks.last().is_some_and(|talk| matches!(talk.answer, Answer::Reply(_)));
-        let asked = if is_open { again.get_mut(&cell.client).and_then(Iterator::next) } else { None };
-        let (true, Some(asked)) = (is_slow(judged), asked) else { continue };
+    for (cell, judged) in cells.iter().zip(seen).filter(|(_, judged)| is_slow(judged)) {
+        let outcome = outcomes.get_mut(&cell.client).and_then(Iterator::next);
+        let outcome = outcome.with_context(|| format!("nothing came of {cell} when it was called again"))?;
         let ways = ways(cell, &scene.world);
-        let answered =
-            judge::answers(cell, &ways, &Outcome { talks: outcome.talks.clone(), ..asked }, ROUND_TRIPS);
+        let answered = judge::answers(cell, &ways, &outcome, round_trips);
         *judged = answered.map(|answered| {
             let seen = judge_speed(cell, true, answered.as_ref(), &caches);
             Seen { later: seen.wrong_speed.is_none(), ..seen }

@@ -26,8 +26,10 @@ pub(crate) fn succeed(name: &str, args: &[&str]) -> String {
 pub(crate) fn eventually(name: &str, what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(90);
     while !holds() {
-        let pods = ["kubectl", "get", "pods", "-A", "-o", "wide"];
-        assert!(Instant::now() < end, "{what} did not come: {}", succeed(name, &pods));
+        if Instant::now() >= end {
+            let pods = run(name, &["kubectl", "--request-timeout=10s", "get", "pods", "-A", "-o", "wide"]);
+            panic!("{what} did not come: {pods:?}");
+        }
         thread::sleep(Duration::from_millis(500));
     }
 }
