@@ -9,6 +9,8 @@ use crate::api::Cluster;
 use crate::document::{self, Node};
 use crate::plugin::{Program, plugin};
 
+/// Annotation in which Slipstream's agents find the settings of the cluster's network.
+const NETWORK: &str = "slipstream.dev/cluster-network";
 /// Prefixes of annotations that tell of a plugin.
 const TELLING: &[&str] =
     &["slipstream.dev/", "k8s.ovn.org/", "projectcalico.org/", "flannel.alpha.coreos.com/"];
@@ -34,7 +36,10 @@ pub(crate) async fn read(cluster: &Cluster, wanted: &[String]) -> Result<documen
         .collect();
     annotations.sort_unstable();
     annotations.dedup();
-    let (plugin, evidence) = plugin(sets.as_deref().map_err(String::as_str), &annotations);
+    // Slipstream may have further networks alone, beside the plugin whose ways are measured.
+    let networks = measured.iter().filter_map(|node| node.metadata.annotations.as_ref()?.get(NETWORK));
+    let secondary = networks.into_iter().any(|network| network.contains("\"defaultNetwork\":false"));
+    let (plugin, evidence) = plugin(sets.as_deref().map_err(String::as_str), &annotations, secondary);
     Ok(document::Cluster {
         kubernetes: version.git_version,
         plugin,

@@ -31,8 +31,17 @@ const PROXY: &str = "kube-proxy";
 /// Parts of arguments that say by which way packets go.
 const WAYS: &[&str] = &["datapath", "attach", "proxy-mode", "tunnel", "encap", "backend-type"];
 
-/// The plugin, as far as it can be told, and what says so.
-pub(crate) fn plugin(programs: Result<&[Program], &str>, annotations: &[&str]) -> (String, Vec<String>) {
+/// The plugin of the pods' first interfaces, as far as it can be told, and what says so. `secondary`: Slipstream is there for further networks
+/// alone, and is none of those.
+pub(crate) fn plugin(
+    programs: Result<&[Program], &str>,
+    annotations: &[&str],
+    secondary: bool,
+) -> (String, Vec<String>) {
+    let by_annotations = |annotations: &[&str]| match secondary {
+        true => "not known; Slipstream has further networks alone".to_owned(),
+        false => by_annotations(annotations),
+    };
     let programs = match programs {
         Ok(programs) => programs,
         Err(reason) => {
@@ -42,7 +51,9 @@ pub(crate) fn plugin(programs: Result<&[Program], &str>, annotations: &[&str]) -
     let is = |program: &&Program, name: &str| {
         program.set.rsplit('/').next().is_some_and(|set| set.starts_with(name))
     };
-    let found = KNOWN.iter().find(|(name, _)| programs.iter().any(|program| is(&program, name)));
+    let known = KNOWN.iter().filter(|(_, plugin)| !secondary || *plugin != "Slipstream");
+    let mut known = known.filter(|(name, _)| programs.iter().any(|program| is(&program, name)));
+    let found = known.next();
     let name = found.map_or_else(|| by_annotations(annotations), |(_, plugin)| (*plugin).to_owned());
     let mut evidence = Vec::new();
     let sets = found.map(|(set, _)| *set).into_iter().chain([PROXY]);
@@ -101,7 +112,7 @@ mod tests {
                 &["--datapath=ebpf", "--v=2", "SLIPSTREAM_ATTACH=interposed"],
             ),
         ];
-        let (name, evidence) = plugin(Ok(&all), &[]);
+        let (name, evidence) = plugin(Ok(&all), &[], false);
         assert_eq!(name, "Slipstream");
         assert!(
             evidence[0].ends_with("registry/image:1 --datapath=ebpf SLIPSTREAM_ATTACH=interposed"),
@@ -112,13 +123,22 @@ mod tests {
 
     #[test]
     fn without_one_annotations_say_what_they_can() {
-        let (name, evidence) = plugin(Err("no right"), &["k8s.ovn.org/node-subnets"]);
+        let (name, evidence) = plugin(Err("no right"), &["k8s.ovn.org/node-subnets"], false);
         assert_eq!(name, "ovn-kubernetes or Slipstream, by annotations of nodes");
         assert!(evidence[0].contains("no right"));
         assert_eq!(
-            plugin(Ok(&[]), &["slipstream.dev/cluster-network"]).0,
+            plugin(Ok(&[]), &["slipstream.dev/cluster-network"], false).0,
             "Slipstream, by annotations of nodes"
         );
-        assert_eq!(plugin(Ok(&[program("a/other", &[])]), &[]).0, "not known");
+        assert_eq!(plugin(Ok(&[program("a/other", &[])]), &[], false).0, "not known");
+    }
+
+    #[test]
+    fn slipstream_beside_another_plugin_is_not_what_is_measured() {
+        let both =
+            [program("kube-system/slipstream-node", &[]), program("kube-flannel/kube-flannel-ds", &[])];
+        assert_eq!(plugin(Ok(&both), &[], true).0, "Flannel");
+        let (name, _) = plugin(Ok(&both[..1]), &["slipstream.dev/cluster-network"], true);
+        assert_eq!(name, "not known; Slipstream has further networks alone");
     }
 }

@@ -197,3 +197,14 @@ fn with_patience_paths_that_do_not_open_are_left_out_of_every_test() {
     let error = failure(None, &["--paths", &paths, "--rounds", "3", "tcp-rr"]);
     assert!(error.contains("path closed"), "{error}");
 }
+
+#[test]
+fn a_path_that_is_open_is_not_given_up_while_another_does_not_open() {
+    let (_server, at) = server(5961);
+    let paths = format!("good={at},closed={at}@127.0.0.1:5969");
+    // A server gives a silent client up after 15 s.
+    let document =
+        result(None, &["--paths", &paths, "--rounds", "3", "--slice-ms", "20", "--patience", "17", "tcp-rr"]);
+    assert_eq!(document["sliced"]["paths"][0]["name"], "good", "{document:#}");
+    assert_eq!(document["sliced"]["unreachable"][0][0], "closed", "{document:#}");
+}

@@ -1,12 +1,12 @@
 //! The verb `slipstream-traffic run`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::plan::{self, Wanted};
 use crate::client::{self, Plan, Session};
@@ -67,8 +67,9 @@ impl Args {
         let to_file = self.json.is_some() && !self.to_stdout();
         ensure!(!several || !to_file, "--json FILE: of several tests only - is possible, a line for each");
         let mut verdicts = Vec::new();
+        let mut closed = BTreeSet::new();
         for plan in &plans {
-            let document = self.interleaved(&paths, plan, rounds, length)?;
+            let document = self.interleaved(&paths, plan, rounds, length, &mut closed)?;
             self.say(&document, several)?;
             let ratios = document.sliced.iter().flat_map(|sliced| &sliced.ratios);
             verdicts.extend(ratios.filter_map(|ratio| ratio.verdict));
@@ -109,21 +110,34 @@ impl Args {
         Ok(document)
     }
 
-    fn interleaved(&self, paths: &[Path], plan: &Plan, rounds: usize, length: Duration) -> Result<Document> {
+    /// `closed`: names of paths that did not open for an earlier test; those of this one are added.
+    fn interleaved(
+        &self,
+        paths: &[Path],
+        plan: &Plan,
+        rounds: usize,
+        length: Duration,
+        closed: &mut BTreeSet<String>,
+    ) -> Result<Document> {
         if let Some(cpu) = plan.cpu {
             crate::net::pin(cpu)?;
         }
         let run = fastrand::u64(..);
         let mut document = empty();
         let (mut open, mut lanes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
-        for path in paths {
-            match self.open(path, plan, run) {
+        let opened = match self.patience {
+            Some(seconds) => try_all(paths, plan, run, Duration::from_secs(seconds), closed)?,
+            None => paths.iter().map(|_| Ok(())).collect(),
+        };
+        for (path, opened) in paths.iter().zip(opened) {
+            match opened.and_then(|()| Lane::open(path, plan, run)) {
                 Ok(lane) => {
                     document.servers.insert(path.name.clone(), lane.server().clone());
                     open.push(path.clone());
                     lanes.push(lane);
                 }
                 Err(error) if self.patience.is_some() => {
+                    closed.insert(path.name.clone());
                     unreachable.push((path.name.clone(), format!("{error:#}")));
                 }
                 Err(error) => return Err(error.context(format!("path {}", path.name))),
@@ -133,17 +147,33 @@ impl Args {
         document.sliced = Some(Sliced { unreachable, ..sliced });
         Ok(document)
     }
+}
 
-    /// Opens a path, with patience more than once.
-    fn open(&self, path: &Path, plan: &Plan, run: u64) -> Result<Lane> {
-        let end = Instant::now() + Duration::from_secs(self.patience.unwrap_or(0));
+/// Opens every path and closes it again, all at the same time and for so long at most; those that are `closed` are tried once. A path that is open would
+/// wait for one that does not open, and a server gives up a client that says nothing.
+fn try_all(
+    paths: &[Path],
+    plan: &Plan,
+    run: u64,
+    patience: Duration,
+    closed: &BTreeSet<String>,
+) -> Result<Vec<Result<()>>> {
+    let end = Instant::now() + patience;
+    let open = |path: &Path| {
         loop {
             match Lane::open(path, plan, run) {
-                Err(_) if Instant::now() < end => std::thread::sleep(AGAIN),
-                done => return done,
+                Err(_) if Instant::now() < end && !closed.contains(&path.name) => std::thread::sleep(AGAIN),
+                done => return done.map(drop),
             }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        let trying = paths
+            .iter()
+            .map(|path| std::thread::Builder::new().name("open".into()).spawn_scoped(scope, || open(path)));
+        let trying = trying.collect::<std::io::Result<Vec<_>>>().context("cannot start a thread")?;
+        Ok(trying.into_iter().map(|one| one.join().unwrap_or_else(|_| bail!("a thread panicked"))).collect())
+    })
 }
 
 fn empty() -> Document {

@@ -47,11 +47,7 @@ impl Session {
     /// There is no server, it speaks something else, or it is busy.
     pub(crate) fn open(target: &Target, run: u64) -> Result<Self> {
         let at = net::resolve(&target.host, target.port, target.family)?;
-        let stream = net::connect(at, PATIENCE).map_err(|error| match error.raw_os_error() {
-            Some(libc::EINPROGRESS) => std::io::ErrorKind::TimedOut.into(),
-            _ => error,
-        });
-        let stream = stream.with_context(|| {
+        let stream = net::connect(at, PATIENCE).with_context(|| {
             format!(
                 "no server at {at}: is `slipstream-traffic serve --port {}` running there, and may TCP pass",
                 at.port()

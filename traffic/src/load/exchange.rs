@@ -134,9 +134,7 @@ impl Exchange for Crr {
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => Outcome::Failed(ErrorKind::TimedOut.to_string()),
                 ErrorKind::UnexpectedEof => Outcome::Failed("closed without an answer".to_owned()),
-                _ if error.raw_os_error() == Some(libc::EINPROGRESS) => {
-                    Outcome::Failed("no connection in time".to_owned())
-                }
+                ErrorKind::TimedOut => Outcome::Failed("no connection in time".to_owned()),
                 kind => Outcome::Failed(kind.to_string()),
             },
         })

@@ -38,8 +38,14 @@ pub(crate) fn connect(to: SocketAddr, limit: Duration) -> std::io::Result<TcpStr
     socket.set_write_timeout(Some(limit))?;
     socket.set_read_timeout(Some(limit))?;
     socket.set_tcp_nodelay(true)?;
-    socket.connect(&to.into())?;
-    Ok(socket.into())
+    match socket.connect(&to.into()) {
+        Ok(()) => Ok(socket.into()),
+        // What a blocking connect says when its time is over.
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+            Err(std::io::ErrorKind::TimedOut.into())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The server's UDP socket, with as much room as it may have.
