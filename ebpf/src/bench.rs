@@ -6,10 +6,10 @@
 mod programs {
     use aya_ebpf::{
         bindings::TC_ACT_UNSPEC,
-        bindings::xdp_action::{XDP_ABORTED, XDP_DROP, XDP_PASS},
+        bindings::xdp_action::{XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX},
         helpers::generated::{bpf_redirect, bpf_redirect_peer},
         macros::{classifier, map, xdp},
-        maps::ProgramArray,
+        maps::{PerCpuArray, ProgramArray},
         programs::{TcContext, XdpContext},
     };
 
@@ -48,6 +48,59 @@ mod programs {
         // SAFETY: a map of programs, and the context of this one.
         unsafe { NEXT.tail_call(&ctx, 0) };
         XDP_PASS
+    }
+
+    /// How [`flood`] makes frames differ; the loader puts it in. Words of the frame's front that are written; the offset of a source port; how many
+    /// ports are taken in turn, and the first; offset of the checksum that covers the port, 0 = none; the sum that it has without the port.
+    #[unsafe(no_mangle)]
+    static VARY: [u32; 6] = [0; 6];
+
+    /// Frames that [`flood`] has made.
+    #[map]
+    static MADE: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+
+    fn vary(at: usize) -> u32 {
+        // SAFETY: a constant that the loader replaces, see `to`.
+        unsafe { core::ptr::read_volatile(&raw const VARY[at]) }
+    }
+
+    /// Writes the front of the frame anew with the next source port, and sends it out of the interface at which it is.
+    #[xdp]
+    fn flood(ctx: XdpContext) -> u32 {
+        let (data, end) = (ctx.data(), ctx.data_end());
+        let mut at = 0;
+        while at < WORDS {
+            if at >= vary(0) as usize || data + at * 8 + 8 > end {
+                break;
+            }
+            // SAFETY: inside the packet, as just checked; a constant that the loader replaces, see `to`.
+            unsafe {
+                *((data + at * 8) as *mut u64) = core::ptr::read_volatile(&raw const FRAME[at]);
+            }
+            at += 1;
+        }
+        let Some(made) = MADE.get_ptr_mut(0) else { return XDP_ABORTED };
+        // SAFETY: a value of a per-CPU array, which only this CPU uses.
+        let number = unsafe {
+            *made = (*made).wrapping_add(1);
+            *made
+        };
+        let ports = vary(2);
+        let port = (vary(3) + if ports == 0 { 0 } else { number % ports }) as u16;
+        let (at, sum_at) = (vary(1) as usize & 0x7f, vary(4) as usize & 0x7f);
+        if data + at + 2 > end || data + sum_at + 2 > end {
+            return XDP_ABORTED;
+        }
+        // SAFETY: inside the packet, as just checked.
+        unsafe { *((data + at) as *mut u16) = port.to_be() };
+        if sum_at != 0 {
+            let sum = vary(5) + u32::from(port.to_be());
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            // SAFETY: inside the packet, as just checked. A sum of 0 is written as all ones (RFC 768).
+            unsafe { *((data + sum_at) as *mut u16) = if sum == 0 { 0xffff } else { sum } };
+        }
+        XDP_TX
     }
 
     /// Drops everything: the other end of a veth that frames are sent back by.

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::bed::Bed;
 use crate::fastpath;
+use crate::flood;
 use crate::record::{self, Series};
 use crate::scenario;
 use crate::xdp_forward;
@@ -68,6 +69,8 @@ enum Inside {
     Fastpath(fastpath::Args),
     /// Node ports with a backend on another node: by XDP, by TC, and by the kernel's nftables, in packets per second of one core.
     XdpForward(xdp_forward::Args),
+    /// Sends small frames by an interface, as many as one core can or so many a second, where pktgen is missing: UDP, also in OVN's Geneve.
+    Flood(flood::Args),
     /// One end of a load.
     #[command(hide = true)]
     Load(fastpath::LoadArgs),
@@ -144,6 +147,7 @@ impl Inside {
             Self::Cluster(command) => return command.run(),
             Self::Fastpath(args) => return done(args.run()),
             Self::XdpForward(args) => return done(args.run()),
+            Self::Flood(args) => return done(args.run()),
             Self::Load(args) => return done(args.run()),
             Self::Alone => {
                 let mut out = std::io::stdout().lock();

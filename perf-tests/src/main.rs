@@ -5,6 +5,7 @@ use clap::Parser;
 mod args;
 mod bed;
 mod fastpath;
+mod flood;
 mod frames;
 mod kubernetes;
 mod record;

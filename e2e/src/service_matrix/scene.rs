@@ -55,6 +55,9 @@ impl<'a> Scene<'a> {
         bed.patch_status::<Service>(NAMESPACE, &statuses)?;
         let world = World { clients: [three?, four?], backends, cluster_ips: cluster_ips(bed)? };
         routes(bed)?;
+        if exec::patience() > 1 {
+            remember_udp(bed)?;
+        }
         let mut servers = Vec::new();
         for (number, node) in [(0, Node::N1), (1, Node::N2)] {
             servers.push(Server::start(
@@ -287,6 +290,15 @@ fn cluster_ips(bed: &Bed) -> Result<Vec<Pair>> {
 /// The outside knows by which node to reach external addresses; nobody announces them here.
 fn routes(bed: &Bed) -> Result<()> {
     change_routes(bed, "replace")
+}
+
+/// Where everything takes longer, connections of UDP wait for others for longer than the kernel remembers them (30 s, nf_conntrack-sysctl).
+fn remember_udp(bed: &Bed) -> Result<()> {
+    const SECONDS: &str = "net.netfilter.nf_conntrack_udp_timeout=900";
+    [Node::N1, Node::N2].iter().try_for_each(|node| {
+        let mut command = bed.host(node.name()).network_command("sysctl")?;
+        exec::output(command.args(["-w", SECONDS])).map(drop)
+    })
 }
 
 fn change_routes(bed: &Bed, verb: &str) -> Result<()> {

@@ -215,6 +215,7 @@ pub(super) const PACKAGES: &[Package] = &[
             "bed",
             "scenario",
             "xdp_forward",
+            "flood",
             "args",
         ]),
     },
