@@ -59,6 +59,11 @@ mod programs {
     #[map]
     static MADE: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    fn low_half(word: u32) -> u16 {
+        word as u16
+    }
+
     fn vary(at: usize) -> u32 {
         // SAFETY: a constant that the loader replaces, see `to`.
         unsafe { core::ptr::read_volatile(&raw const VARY[at]) }
@@ -86,7 +91,7 @@ mod programs {
             *made
         };
         let ports = vary(2);
-        let port = (vary(3) + if ports == 0 { 0 } else { number % ports }) as u16;
+        let port = low_half(vary(3) + if ports == 0 { 0 } else { number % ports });
         let (at, sum_at) = (vary(1) as usize & 0x7f, vary(4) as usize & 0x7f);
         if data + at + 2 > end || data + sum_at + 2 > end {
             return XDP_ABORTED;
@@ -96,7 +101,7 @@ mod programs {
         if sum_at != 0 {
             let sum = vary(5) + u32::from(port.to_be());
             let sum = (sum & 0xffff) + (sum >> 16);
-            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            let sum = low_half(!((sum & 0xffff) + (sum >> 16)));
             // SAFETY: inside the packet, as just checked. A sum of 0 is written as all ones (RFC 768).
             unsafe { *((data + sum_at) as *mut u16) = if sum == 0 { 0xffff } else { sum } };
         }

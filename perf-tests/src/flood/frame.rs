@@ -34,7 +34,7 @@ pub(super) struct Tunnel {
 /// What is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Of the frame without a tunnel.
+    /// Addresses of the frame without a tunnel.
     pub(super) macs: Macs,
     pub(super) from: IpAddr,
     pub(super) to: SocketAddr,
@@ -113,7 +113,7 @@ mod tests {
         Tunnel { macs: MACS, from: [172, 18, 0, 3], to: [172, 18, 0, 2], vni: 7, keys: [0, 3, 0, 5] }
     }
 
-    /// As the program does it.
+    /// What the program makes of the frame.
     fn with_port(frame: &Frame, port: u16) -> Vec<u8> {
         let mut bytes = frame.bytes.clone();
         bytes[frame.port_at..frame.port_at + 2].copy_from_slice(&port.to_be_bytes());
