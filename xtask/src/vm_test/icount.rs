@@ -1,6 +1,7 @@
 //! `cargo xtask vm-test --icount`: instructions of a round trip on each path, from a machine whose clock counts them.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -11,14 +12,19 @@ use crate::{exec, paths};
 
 /// The output of the suite `instruction_count`; `perf-tests` reads it as well.
 #[derive(Debug, Deserialize)]
-struct Figures {
-    rows: Vec<Row>,
+pub(super) struct Figures {
+    /// Release of the kernel.
+    pub(super) kernel: String,
+    /// The commit that was measured, where it is known.
+    pub(super) commit: Option<String>,
+    pub(super) rows: Vec<Row>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Row {
-    name: String,
-    instructions: u64,
+pub(super) struct Row {
+    pub(super) name: String,
+    /// Instructions of a round trip or a connection, the lowest of the medians.
+    pub(super) instructions: u64,
 }
 
 /// Ratios that are printed, with their upper limits.
@@ -45,7 +51,7 @@ const RATIOS: &[(&str, &str, f64)] = &[
 ];
 
 /// Measures on one kernel and writes the figures where `cargo xtask bench fastpath` reads them.
-pub(super) fn run(kernel: Kernel, limit: u64) -> Result<()> {
+pub(super) fn run(kernel: Kernel, limit: u64) -> Result<Figures> {
     let e2e = paths::target().join("debug/e2e");
     let script = format!("'{}' instruction-count --out /run/vm/keep/icount.json", e2e.display());
     let origin = Origin::now()?;
@@ -67,10 +73,17 @@ pub(super) fn run(kernel: Kernel, limit: u64) -> Result<()> {
     if outcome.code != 0 {
         bail!("not everything could be measured; logs are in {}", outcome.kept.display());
     }
-    Ok(())
+    Ok(figures)
 }
 
 impl Figures {
+    /// Reads a file of figures.
+    pub(super) fn read(file: &Path) -> Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{}: not what `cargo xtask vm-test --icount` writes", file.display()))
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     fn ratio(&self, name: &str, against: &str) -> Option<f64> {
         let count = |name: &str| self.rows.iter().find(|r| r.name == name).map(|r| r.instructions as f64);

@@ -1,10 +1,12 @@
 //! `cargo xtask vm-test`: a cluster on Debian's kernels with OVS's kernel datapath, in virtual machines.
 
+mod gate;
 mod icount;
 mod initramfs;
 mod machine;
 mod origin;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -12,6 +14,7 @@ use anyhow::{Result, bail};
 use crate::setup::kernel::{KERNELS, Kernel};
 use crate::tally::Tally;
 use crate::{build, exec, paths, setup};
+use icount::Figures;
 use machine::{Machine, Outcome};
 
 #[derive(Debug, clap::Args)]
@@ -25,6 +28,10 @@ pub(crate) struct Args {
     /// round trips.
     #[arg(long)]
     icount: bool,
+    /// Fail where a path of ours takes over 2 % more instructions than in this file, which an earlier `--icount` wrote:
+    /// perf-tests/instructions-6.1.json is that of a commit.
+    #[arg(long, value_name = "FILE", requires = "icount", conflicts_with = "exec")]
+    against: Option<PathBuf>,
     /// Seconds after which a machine counts as stuck and is ended.
     #[arg(long, default_value_t = LIMIT)]
     limit: u64,
@@ -42,6 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         args.kernels.iter().map(|k| Kernel::find(k)).collect::<Result<_>>()?
     };
+    let base = args.against.as_deref().map(Figures::read).transpose()?;
+    if let (Some(base), [_, _, ..]) = (&base, kernels.as_slice()) {
+        bail!("--against: the figures are of one kernel, {}; name it", base.kernel);
+    }
     setup::ensure()?;
     setup::ensure_machines(&kernels)?;
     if let Some(script) = &args.exec {
@@ -53,7 +64,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     build::programs(&["e2e"])?;
     if args.icount {
-        return kernels.into_iter().try_for_each(|kernel| icount::run(kernel, args.limit));
+        return kernels.into_iter().try_for_each(|kernel| {
+            let figures = icount::run(kernel, args.limit)?;
+            base.as_ref().map_or(Ok(()), |base| gate::judge(base, &figures))
+        });
     }
     let mut tally = Tally::default();
     for kernel in kernels {
