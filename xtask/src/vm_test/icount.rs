@@ -25,6 +25,8 @@ pub(super) struct Row {
     pub(super) name: String,
     /// Instructions of a round trip or a connection, the lowest of the medians.
     pub(super) instructions: u64,
+    /// Medians of all passes.
+    pub(super) all: Vec<u64>,
 }
 
 /// Ratios that are printed, with their upper limits.
