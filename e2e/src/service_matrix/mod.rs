@@ -24,8 +24,8 @@ use cell::Target;
 use clap::builder::PossibleValuesParser;
 use scene::Scene;
 
-/// How long a trial may take; the first one waits for OVN too.
-const LIMIT: Duration = Duration::from_secs(180);
+/// How long a trial may take; the first one waits for OVN too. On an emulated machine most cells are called twice.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// The addresses of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
