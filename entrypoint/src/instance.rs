@@ -2,6 +2,7 @@
 //! container that starts thus waits until another one has ended: the pod that it replaces, or that of an older release.
 
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -70,6 +71,7 @@ impl Instance {
         if told.is_some() {
             say(format_args!("the other Open vSwitch has ended after {:.1?}", begin.elapsed()));
         }
+        remove_dead(run, &CONTROL);
         Ok(Self { path, _lock: lock })
     }
 
@@ -92,12 +94,30 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// A socket of Open vSwitch that takes connections.
 fn answering(run: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(run).into_iter().flatten().flatten();
-    let mut sockets = entries.map(|entry| entry.path()).filter(|path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name == DATABASE || (name.ends_with(".ctl") && CONTROL.iter().any(|prefix| name.starts_with(prefix)))
-    });
+    let mut sockets = std::iter::once(run.join(DATABASE)).chain(controls(run, &CONTROL));
     sockets.find(|path| UnixStream::connect(path).is_ok())
+}
+
+/// Control sockets whose names begin so.
+fn controls(run: &Path, programs: &[&str]) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(run).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.ends_with(".ctl") && programs.iter().any(|program| name.starts_with(program))
+    })
+}
+
+/// Removes control sockets of programs that were killed. The next one has another process id, and thus another name, so that nobody else
+/// would. `programs`: how the names begin.
+pub(crate) fn remove_dead(run: &Path, programs: &[&str]) {
+    for path in controls(run, programs) {
+        let refused = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
+        if UnixStream::connect(&path).is_err_and(refused)
+            && let Err(error) = fs::remove_file(&path)
+        {
+            say(format_args!("{}, of a program that was killed, cannot be removed: {error}", path.display()));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +129,24 @@ mod tests {
 
     fn try_at(run: &Path) -> Result<Instance> {
         Instance::become_only(run, &mut Group::new().unwrap(), Some(SHORT))
+    }
+
+    #[test]
+    fn sockets_of_the_killed_go_and_those_of_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (killed, other) = ("ovs-vswitchd.15.ctl", "ovn-controller.7.ctl");
+        // Closed, and not removed.
+        for name in [killed, "ovsdb-server.14.ctl", other] {
+            drop(UnixListener::bind(at(name)).unwrap());
+        }
+        std::fs::write(at("ovs-vswitchd.pid"), "15").unwrap();
+        try_at(dir.path()).unwrap();
+        assert!(!at(killed).exists() && !at("ovsdb-server.14.ctl").exists());
+        assert!(at(other).exists() && at("ovs-vswitchd.pid").exists());
+        let _living = UnixListener::bind(at("ovn-controller.8.ctl")).unwrap();
+        remove_dead(dir.path(), &["ovn-controller."]);
+        assert!(!at(other).exists() && at("ovn-controller.8.ctl").exists());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use crate::central::Places;
 use crate::error::{Error, Result};
 use crate::exec::{self, Argv, argv};
-use crate::instance::RELEASE_GOES;
+use crate::instance::{RELEASE_GOES, remove_dead};
 use crate::ovs::Ovs;
 use crate::paths::{CHASSIS_TLS, make};
 use crate::servers::{Database, Transport};
@@ -35,6 +35,7 @@ const CONTROLLER_TLS: &str = "/run/slipstream/tls";
 pub fn ovn_controller(settings: &Settings, ovs: &Ovs) -> Result<ExitCode> {
     let mut argv = ovn_controller_argv(ovs);
     make(&ovs.ovn_run)?;
+    remove_dead(&ovs.ovn_run, &["ovn-controller."]);
     let mut group = Group::new()?;
     ovs.wait(&mut group)?;
     if settings.transport()? == Transport::Tls {

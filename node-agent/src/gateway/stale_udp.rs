@@ -49,12 +49,20 @@ const TOGETHER: usize = 10_000;
 /// Ending the connections of one translation is a walk of OVS over all of them. From so many translations on, all connections are listed
 /// once instead.
 const FEW: usize = 16;
+/// An answer that is on its way when a connection is ended is tracked as a connection of its own, by which the client's packets are answers and
+/// meet no load balancer. So long afterwards such ones are ended.
+const ON_THE_WAY: Duration = Duration::from_millis(50);
+/// How often, as the next answer may be on its way then.
+const ANSWERS: usize = 4;
 /// Zones of the gateway bridge's own flows.
 const BRIDGE_ZONES: RangeInclusive<u16> = 64_000..=64_002;
 /// What OVS says of a connection that it does not have (ENOENT).
 const GONE: &str = "No such file or directory";
 /// Before it is tried again while the last round is under way.
 const BUSY: Duration = Duration::from_millis(200);
+
+/// Source and destination of a packet.
+type Ends = (SocketAddr, SocketAddr);
 
 /// What is stale, and which times of [`AFTER`] are over for it.
 #[derive(Debug, Default)]
@@ -222,21 +230,33 @@ impl Round {
             self.end_listed().await;
         } else {
             for stale in &self.stale {
-                for (original, reply) in tuples(stale, &self.here.own) {
-                    let begin = Instant::now();
-                    if self.flush("", &original, &reply).await {
-                        tracing::debug!(?stale, "stale UDP connections ended");
-                    }
-                    // A walk over very many connections must not follow another at once.
-                    if many {
-                        tokio::time::sleep(begin.elapsed() * SPARE).await;
-                    }
+                self.end(stale, many).await;
+            }
+            let untranslated = || self.stale.iter().filter(|stale| matches!(stale, Stale::Untranslated(..)));
+            if !many && untranslated().next().is_some() {
+                tokio::time::sleep(ON_THE_WAY).await;
+                for stale in untranslated() {
+                    self.end(stale, many).await;
                 }
             }
         }
         // What was learned meanwhile is of a connection that may be gone. It is not compared with OVS before its first refresh.
         if cached || Arc::clone(&self).is_cached().await {
             self.flow_cache.connections_end();
+        }
+    }
+
+    /// Ends connections by what is stale of them; OVS walks over all. `many`: over very many.
+    async fn end(&self, stale: &Stale, many: bool) {
+        for (original, reply) in tuples(stale, &self.here.own) {
+            let begin = Instant::now();
+            if self.flush("", &original, &reply).await {
+                tracing::debug!(?stale, "stale UDP connections ended");
+            }
+            // A walk over very many connections must not follow another at once.
+            if many {
+                tokio::time::sleep(begin.elapsed() * SPARE).await;
+            }
         }
     }
 
@@ -293,6 +313,7 @@ impl Round {
 
     async fn end_listed(&self) {
         let mut ended: u64 = 0;
+        let mut answers = Vec::new();
         loop {
             let mut stale = Vec::new();
             let keep = |line: &str| {
@@ -300,7 +321,7 @@ impl Round {
                     && let Some(tracked) = Tracked::udp(line)
                     && self.is_stale(&tracked)
                 {
-                    stale.push((tracked.zone, tracked.original));
+                    stale.push((tracked.zone, tracked.original, self.answer(&tracked)));
                 }
             };
             let listed = self.unixctl.lines("dpctl/dump-conntrack", &[&self.datapath], LISTED, keep).await;
@@ -308,18 +329,51 @@ impl Round {
                 return self.failed(&error);
             }
             let before = ended;
-            for &(zone, original) in &stale {
-                ended += u64::from(self.flush(&format!("zone={zone}"), &original_tuple(original), "").await);
+            for &(zone, original, answer) in &stale {
+                let gone = self.flush(&format!("zone={zone}"), &original_tuple(original), "").await;
+                ended += u64::from(gone);
+                answers.extend(answer.filter(|_| gone).map(|answer| (zone, answer)));
             }
             // The list goes on after those that were kept, unless nothing can be ended.
             if stale.len() < TOGETHER || ended == before {
                 break;
             }
         }
+        ended += self.end_answers(answers).await;
         if ended > 0 {
             self.metrics.stale_udp_ended(ended);
             tracing::info!(connections = ended, "stale UDP connections ended");
         }
+    }
+
+    /// Ends connections that began with an answer, for as long as there are such; how many.
+    async fn end_answers(&self, mut answers: Vec<(u16, Ends)>) -> u64 {
+        let mut ended = 0;
+        for _ in 0..ANSWERS {
+            if answers.is_empty() {
+                break;
+            }
+            tokio::time::sleep(ON_THE_WAY).await;
+            let mut again = Vec::new();
+            for (zone, answer) in answers {
+                if self.flush(&format!("zone={zone}"), &original_tuple(answer), "").await {
+                    again.push((zone, answer));
+                }
+            }
+            ended += again.len() as u64;
+            answers = again;
+        }
+        ended
+    }
+
+    /// The connection that an answer of this one makes when it was on its way as this one was ended; none of one that is translated.
+    fn answer(&self, tracked: &Tracked) -> Option<Ends> {
+        if tracked.translated_to().is_some() {
+            return None;
+        }
+        let (from, to) = tracked.original;
+        let began_with_answer = !self.concerns(from.ip(), (to.ip(), to.port()), None);
+        Some(if began_with_answer { (from, to) } else { (to, from) })
     }
 
     fn is_stale(&self, tracked: &Tracked) -> bool {
@@ -333,7 +387,9 @@ impl Round {
         // The host's own connections are in zone 0, where the kernel tracks.
         let by_ovn = tracked.zone != 0 && !BRIDGE_ZONES.contains(&tracked.zone);
         let unserved = by_ovn && backend.is_some_and(|backend| self.is_unserved(asked, backend));
-        self.concerns(client.ip(), asked, backend) || unserved
+        let is_answer =
+            || by_ovn && backend.is_none() && self.concerns(asked.0, (client.ip(), client.port()), None);
+        self.concerns(client.ip(), asked, backend) || unserved || is_answer()
     }
 
     /// Whether all connections are looked through, and one that was translated so belongs to a service that went while no agent was here. OVN
@@ -441,16 +497,28 @@ fn tuples(stale: &Stale, own: &[Own]) -> Vec<(String, String)> {
             let host = own.iter().find(|own| own.address == backend.0).map(|own| (own.masquerade, backend.1));
             std::iter::once(backend).chain(host).map(|backend| pair(asked, backend)).collect()
         }
-        Stale::Untranslated(Front::Address(ip, port), _) => vec![pair((Some(ip), port), (ip, port))],
+        Stale::Untranslated(Front::Address(ip, port), _) => {
+            vec![pair((Some(ip), port), (ip, port)), begun_with_answer((ip, port))]
+        }
         Stale::Untranslated(Front::NodePort(port), family) => {
             let own = own.iter().map(|own| own.address).filter(|address| Family::of(*address) == family);
-            own.map(|address| pair((Some(address), port), (address, port))).collect()
+            let both =
+                |address| [pair((Some(address), port), (address, port)), begun_with_answer((address, port))];
+            own.flat_map(both).collect()
         }
     }
 }
 
+/// Connections that began with an answer from there, in the form of [`tuples`].
+fn begun_with_answer((ip, port): (IpAddr, u16)) -> (String, String) {
+    (
+        format!("{}={ip},ct_nw_proto=17,ct_tp_src={port}", field("src", ip)),
+        format!("{}={ip},ct_nw_proto=17,ct_tp_dst={port}", field("dst", ip)),
+    )
+}
+
 /// One connection by its first packet. With all of it and a zone, OVS does not walk.
-fn original_tuple((source, destination): (SocketAddr, SocketAddr)) -> String {
+fn original_tuple((source, destination): Ends) -> String {
     let (from, to) = (source.ip(), destination.ip());
     format!(
         "{}={from},{}={to},ct_nw_proto=17,ct_tp_src={},ct_tp_dst={}",
