@@ -140,7 +140,7 @@ mod tests {
         for name in [killed, "ovsdb-server.14.ctl", other] {
             drop(UnixListener::bind(at(name)).unwrap());
         }
-        std::fs::write(at("ovs-vswitchd.pid"), "15").unwrap();
+        fs::write(at("ovs-vswitchd.pid"), "15").unwrap();
         try_at(dir.path()).unwrap();
         assert!(!at(killed).exists() && !at("ovsdb-server.14.ctl").exists());
         assert!(at(other).exists() && at("ovs-vswitchd.pid").exists());
