@@ -50,7 +50,8 @@ const TOGETHER: usize = 10_000;
 /// once instead.
 const FEW: usize = 16;
 /// An answer that is on its way when a connection is ended is tracked as a connection of its own, by which the client's packets are answers and
-/// meet no load balancer. So long afterwards such ones are ended.
+/// meet no load balancer. So long afterwards such ones are ended, with the userspace datapath: the kernel's, where the machine's own
+/// connections are among OVS's, was not looked at.
 const ON_THE_WAY: Duration = Duration::from_millis(50);
 /// How often, as the next answer may be on its way then.
 const ANSWERS: usize = 4;
@@ -233,7 +234,7 @@ impl Round {
                 self.end(stale, many).await;
             }
             let untranslated = || self.stale.iter().filter(|stale| matches!(stale, Stale::Untranslated(..)));
-            if !many && untranslated().next().is_some() {
+            if self.userspace && !many && untranslated().next().is_some() {
                 tokio::time::sleep(ON_THE_WAY).await;
                 for stale in untranslated() {
                     self.end(stale, many).await;
@@ -248,7 +249,7 @@ impl Round {
 
     /// Ends connections by what is stale of them; OVS walks over all. `many`: over very many.
     async fn end(&self, stale: &Stale, many: bool) {
-        for (original, reply) in tuples(stale, &self.here.own) {
+        for (original, reply) in tuples(stale, &self.here.own, self.userspace) {
             let begin = Instant::now();
             if self.flush("", &original, &reply).await {
                 tracing::debug!(?stale, "stale UDP connections ended");
@@ -368,7 +369,7 @@ impl Round {
 
     /// The connection that an answer of this one makes when it was on its way as this one was ended; none of one that is translated.
     fn answer(&self, tracked: &Tracked) -> Option<Ends> {
-        if tracked.translated_to().is_some() {
+        if !self.userspace || tracked.translated_to().is_some() {
             return None;
         }
         let (from, to) = tracked.original;
@@ -387,8 +388,12 @@ impl Round {
         // The host's own connections are in zone 0, where the kernel tracks.
         let by_ovn = tracked.zone != 0 && !BRIDGE_ZONES.contains(&tracked.zone);
         let unserved = by_ovn && backend.is_some_and(|backend| self.is_unserved(asked, backend));
-        let is_answer =
-            || by_ovn && backend.is_none() && self.concerns(asked.0, (client.ip(), client.port()), None);
+        let is_answer = || {
+            self.userspace
+                && by_ovn
+                && backend.is_none()
+                && self.concerns(asked.0, (client.ip(), client.port()), None)
+        };
         self.concerns(client.ip(), asked, backend) || unserved || is_answer()
     }
 
@@ -478,13 +483,18 @@ fn is_due(
 
 /// Connections by what they asked for and what answers, in the form of ovs-appctl(8), `dpctl/flush-conntrack`. An address that is not
 /// named is any; one of zeros would be itself. Node ports that were not translated are those of `own` addresses, one pair for each.
-fn tuples(stale: &Stale, own: &[Own]) -> Vec<(String, String)> {
+/// `answers`: also those that began with an answer.
+fn tuples(stale: &Stale, own: &[Own], answers: bool) -> Vec<(String, String)> {
     let pair = |(asked, port): (Option<IpAddr>, u16), (answers, from): Backend| {
         let asked = asked.map_or_else(String::new, |ip| format!("{}={ip},", field("dst", ip)));
         (
             format!("{asked}ct_nw_proto=17,ct_tp_dst={port}"),
             format!("{}={answers},ct_nw_proto=17,ct_tp_src={from}", field("src", answers)),
         )
+    };
+    let both = |(ip, port): (IpAddr, u16)| {
+        let begun = answers.then(|| begun_with_answer((ip, port)));
+        std::iter::once(pair((Some(ip), port), (ip, port))).chain(begun)
     };
     match *stale {
         // Where all connections cannot be listed, those of other clients end too, and choose a backend anew.
@@ -497,14 +507,10 @@ fn tuples(stale: &Stale, own: &[Own]) -> Vec<(String, String)> {
             let host = own.iter().find(|own| own.address == backend.0).map(|own| (own.masquerade, backend.1));
             std::iter::once(backend).chain(host).map(|backend| pair(asked, backend)).collect()
         }
-        Stale::Untranslated(Front::Address(ip, port), _) => {
-            vec![pair((Some(ip), port), (ip, port)), begun_with_answer((ip, port))]
-        }
+        Stale::Untranslated(Front::Address(ip, port), _) => both((ip, port)).collect(),
         Stale::Untranslated(Front::NodePort(port), family) => {
             let own = own.iter().map(|own| own.address).filter(|address| Family::of(*address) == family);
-            let both =
-                |address| [pair((Some(address), port), (address, port)), begun_with_answer((address, port))];
-            own.flat_map(both).collect()
+            own.flat_map(|address| both((address, port))).collect()
         }
     }
 }

@@ -21,7 +21,7 @@ fn a_backend_in_the_nodes_own_network_is_known_by_the_address_that_the_router_ha
     assert_eq!(named("10.244.0.3"), "10.244.0.3");
     let front = Front::Address(IpAddr::from([10, 96, 0, 1]), 53);
     let gone = Stale::Backend(Translation { front, backend: (IpAddr::from([172, 18, 0, 2]), 5353) });
-    let replies: Vec<_> = tuples(&gone, &own()).into_iter().map(|(_, reply)| reply).collect();
+    let replies: Vec<_> = tuples(&gone, &own(), true).into_iter().map(|(_, reply)| reply).collect();
     assert_eq!(
         replies,
         [
@@ -75,7 +75,8 @@ fn at_first_all_connections_are_looked_through() {
 fn connections_are_named_by_what_was_asked_for_and_what_answers() {
     let own = own();
     let all = |stale| {
-        let named = tuples(&stale, &own).into_iter().map(|(original, reply)| format!("{original} {reply}"));
+        let named =
+            tuples(&stale, &own, true).into_iter().map(|(original, reply)| format!("{original} {reply}"));
         named.collect::<Vec<_>>()
     };
     let named = |stale| all(stale).swap_remove(0);
@@ -158,6 +159,6 @@ fn a_traffic_policy_concerns_its_own_clients_only() {
         for client in [Client::Node, Client::Cluster, Client::Outside] {
             assert_eq!(is_due(&stale, &own, here, Some(backend), client), client == whose);
         }
-        assert_eq!(tuples(&stale.first().copied().unwrap(), &own).len(), 1);
+        assert_eq!(tuples(&stale.first().copied().unwrap(), &own, true).len(), 1);
     }
 }
