@@ -47,6 +47,8 @@ impl Node {
         self.cache.invalidate().map(drop)?;
         self.cache.set_gate(Gate { forward: true, learn: true, tcp: true, hold: false })?;
         for (arriving, leaving) in [(asked(), asked_in_tunnel()), (answered_in_tunnel(), answered())] {
+            // Of UDP the second packet is the first that may teach.
+            self.pass("from_uplink", &arriving, 0, Verdict::Pass)?;
             let tag = self.pass("from_uplink", &arriving, 0, Verdict::Pass)?;
             self.pass("to_uplink", &leaving, tag, Verdict::Pass)?;
             self.pass("from_uplink", &arriving, 0, Verdict::Redirect).context("it is not cached")?;
