@@ -37,8 +37,11 @@ pub(crate) async fn read(cluster: &Cluster, wanted: &[String]) -> Result<documen
     annotations.sort_unstable();
     annotations.dedup();
     // Slipstream may have further networks alone, beside the plugin whose ways are measured.
-    let networks = measured.iter().filter_map(|node| node.metadata.annotations.as_ref()?.get(NETWORK));
-    let secondary = networks.into_iter().any(|network| network.contains("\"defaultNetwork\":false"));
+    let secondary = measured
+        .iter()
+        .filter_map(|node| node.metadata.annotations.as_ref()?.get(NETWORK))
+        .filter_map(|network| serde_json::from_str::<serde_json::Value>(network).ok())
+        .any(|network| network["defaultNetwork"] == false);
     let (plugin, evidence) = plugin(sets.as_deref().map_err(String::as_str), &annotations, secondary);
     Ok(document::Cluster {
         kubernetes: version.git_version,

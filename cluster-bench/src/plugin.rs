@@ -51,9 +51,10 @@ pub(crate) fn plugin(
     let is = |program: &&Program, name: &str| {
         program.set.rsplit('/').next().is_some_and(|set| set.starts_with(name))
     };
-    let known = KNOWN.iter().filter(|(_, plugin)| !secondary || *plugin != "Slipstream");
-    let mut known = known.filter(|(name, _)| programs.iter().any(|program| is(&program, name)));
-    let found = known.next();
+    let found = KNOWN
+        .iter()
+        .filter(|(_, plugin)| !secondary || *plugin != "Slipstream")
+        .find(|(name, _)| programs.iter().any(|program| is(&program, name)));
     let name = found.map_or_else(|| by_annotations(annotations), |(_, plugin)| (*plugin).to_owned());
     let mut evidence = Vec::new();
     let sets = found.map(|(set, _)| *set).into_iter().chain([PROXY]);

@@ -8,6 +8,7 @@ mod fastpath;
 mod flood;
 mod frames;
 mod kubernetes;
+mod live_frames;
 mod record;
 mod scenario;
 mod xdp_forward;

@@ -230,7 +230,7 @@ fn play(scene: &mut Scene<'_>, ebpf: bool, round: &[(Cell, u32)]) -> Result<Play
     for cell in &cells {
         let outcome = outcomes.get_mut(&cell.client).and_then(Iterator::next);
         let outcome = outcome.with_context(|| format!("nothing came of {cell}"))?;
-        let ways: Vec<Way> = ways(cell, &scene.world);
+        let ways = ways(cell, &scene.world);
         let answered = judge::answers(cell, &ways, &outcome, round_trips);
         seen.push(answered.map(|answered| judge_speed(cell, ebpf, answered.as_ref(), &caches)));
     }
@@ -252,7 +252,7 @@ fn is_slow(judged: &Result<Seen, String>) -> bool {
     matches!(judged, Ok(Seen { wrong_speed: Some(_), .. }))
 }
 
-/// Calls what was slow once more, and nothing else, and judges that: the clients are none that is new to a service.
+/// Calls what was slow once more, and nothing else, and judges that: by now no client is new to its service.
 fn judge_again(
     scene: &mut Scene<'_>,
     cells: &[Cell],

@@ -10,8 +10,6 @@ use crate::frames::geneve;
 /// MAC addresses of sender and receiver.
 pub(super) type Macs = ([u8; 6], [u8; 6]);
 
-/// Bytes of a frame that the program writes: `FRAME` of the benchmark's programs.
-pub(super) const FRONT: usize = 128;
 /// Ethernet header; a port's place in a UDP header and the checksum's.
 const ETHERNET: usize = 14;
 const CHECKSUM: usize = 6;
@@ -84,16 +82,6 @@ impl Frame {
         let field: [u8; 2] = [bytes[checksum_at], bytes[checksum_at + 1]];
         Ok(Self { bytes, port_at, checksum_at, sum: !u16::from_ne_bytes(field) })
     }
-
-    /// The front as the program's constant.
-    pub(super) fn words(&self) -> [u64; FRONT / 8] {
-        let mut words = [0; FRONT / 8];
-        for (word, bytes) in words.iter_mut().zip(self.bytes.chunks_exact(8)) {
-            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            *word = u64::from_le(*word);
-        }
-        words
-    }
 }
 
 #[cfg(test)]
@@ -101,6 +89,7 @@ mod tests {
     use etherparse::SlicedPacket;
 
     use super::*;
+    use crate::live_frames::{FRONT, front};
 
     const MACS: Macs = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
 
@@ -157,7 +146,7 @@ mod tests {
     fn the_front_is_the_frames_and_the_outer_headers_are_ovns() {
         let frame =
             Frame::new(&Wanted { tunnel: Some(tunnel()), ..wanted("10.0.0.9", "10.0.0.1:1", 200) }).unwrap();
-        let front: Vec<u8> = frame.words().iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let front: Vec<u8> = front(&frame.bytes).iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(front, frame.bytes[..FRONT]);
         assert_eq!((frame.bytes[36..38].to_vec(), frame.port_at), (6081_u16.to_be_bytes().to_vec(), 92));
     }

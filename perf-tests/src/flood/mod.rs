@@ -13,15 +13,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::MacAddr;
-use aya::programs::{TestRun as _, Xdp};
-use aya::{Ebpf, EbpfLoader, TestRunAttrs, TestRunOptions};
+use aya::{Ebpf, EbpfLoader};
 use nix::sched::CpuSet;
 
 use crate::fastpath::OBJECT;
-use frame::{FRONT, Frame, Tunnel, Wanted};
+use crate::live_frames::{self, FRONT, xdp};
+use frame::{Frame, Tunnel, Wanted};
 
-/// Frames that are handed to the driver at once (`NAPI_POLL_WEIGHT`).
-const BATCH: u32 = 64;
 /// One of so many frames must have been taken by the interface.
 const LEAST: u64 = 20;
 /// Frames between two looks at the clock.
@@ -152,22 +150,18 @@ impl Args {
             word(frame.checksum_at)?,
             frame.sum.into(),
         ];
-        let front = frame.words();
+        let front = live_frames::front(&frame.bytes);
         let mut programs = EbpfLoader::new()
             .override_global("FRAME", &front[..], true)
             .override_global("VARY", &vary[..], true)
             .load(OBJECT)
             .context("the benchmark's programs")?;
-        flood(&mut programs)?.load().context("the program that makes frames")?;
+        xdp(&mut programs, "flood")?.load().context("the program that makes frames")?;
         Ok(programs)
     }
 
     fn send(&self, programs: &mut Ebpf, frame: &Frame, index: u32) -> Result<Sent> {
-        // `struct xdp_md`: the end of the data, and the interface.
-        let mut context = [0; 24];
-        context[4..8].copy_from_slice(&u32::try_from(frame.bytes.len())?.to_ne_bytes());
-        context[12..16].copy_from_slice(&index.to_ne_bytes());
-        let program = flood(programs)?;
+        let program = xdp(programs, "flood")?;
         let before = self.sent()?;
         let (start, limit) = (Instant::now(), Duration::from_secs(self.seconds));
         let mut frames = 0;
@@ -177,16 +171,8 @@ impl Args {
                 std::thread::sleep(Duration::from_micros(50));
                 continue;
             }
-            let options = TestRunOptions {
-                data_in: Some(&frame.bytes),
-                ctx_in: Some(&context),
-                repeat: portion,
-                attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
-                ..TestRunOptions::default()
-            };
-            program.test_run(options).with_context(|| {
-                format!("live frames at {} (Linux 5.18, and the interface up)", self.interface)
-            })?;
+            live_frames::run(program, &frame.bytes, index, portion)
+                .with_context(|| format!("--interface {}", self.interface))?;
             frames += u64::from(portion);
         }
         Ok(Sent { frames, time: start.elapsed(), by_interface: self.sent()? - before })
@@ -211,13 +197,6 @@ fn counter(interface: &str, file: &str) -> Result<String> {
     let path = Path::new("/sys/class/net").join(interface).join(file);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     Ok(text.trim().to_owned())
-}
-
-fn flood(programs: &mut Ebpf) -> Result<&mut Xdp> {
-    let program = programs
-        .program_mut("flood")
-        .context("no program flood: built without an eBPF toolchain; run `cargo xtask setup`")?;
-    Ok(program.try_into()?)
 }
 
 #[cfg(test)]

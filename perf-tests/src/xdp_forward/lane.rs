@@ -4,19 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use aya::maps::ProgramArray;
-use aya::programs::TestRun as _;
-use aya::{Ebpf, EbpfLoader, TestRunAttrs, TestRunOptions};
+use aya::{Ebpf, EbpfLoader};
 
 use nix::time::{ClockId, clock_gettime};
 
 use super::node::Node;
-use super::programs::xdp;
 use crate::fastpath::OBJECT;
-
-/// Frames that are in front of a program at once, as many as a driver takes from its ring (`NAPI_POLL_WEIGHT`).
-const BATCH: u32 = 64;
-/// Bytes of a frame that are written anew: `FRAME` of the benchmark's programs.
-const FRONT: usize = 128;
+use crate::live_frames::{self, xdp};
 
 /// The time of one slice.
 pub(super) struct Slice {
@@ -72,10 +66,7 @@ impl<'a> Lane<'a> {
         ifindex: u32,
         forwarded: Counter<'a>,
     ) -> Result<Self> {
-        let mut words = [0_u64; FRONT / 8];
-        for (word, bytes) in words.iter_mut().zip(frame.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(bytes.try_into()?);
-        }
+        let words = live_frames::front(&frame);
         let mut programs = EbpfLoader::new()
             .override_global("FRAME", &words[..], true)
             .load(OBJECT)
@@ -86,20 +77,9 @@ impl<'a> Lane<'a> {
 
     /// Sends frames and takes the time. All of them must have been forwarded.
     pub(super) fn run(&mut self, frames: u32, clock: ClockId) -> Result<Slice> {
-        // `struct xdp_md`: the end of the data, and the interface.
-        let mut context = [0; 24];
-        context[4..8].copy_from_slice(&u32::try_from(self.frame.len())?.to_ne_bytes());
-        context[12..16].copy_from_slice(&self.ifindex.to_ne_bytes());
         let before = (self.forwarded)()?;
-        let options = TestRunOptions {
-            data_in: Some(&self.frame),
-            ctx_in: Some(&context),
-            repeat: frames,
-            attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
-            ..TestRunOptions::default()
-        };
         let start = clock_gettime(clock)?;
-        xdp(&mut self.programs, "fresh")?.test_run(options).context("live frames (Linux 5.18)")?;
+        live_frames::run(xdp(&mut self.programs, "fresh")?, &self.frame, self.ifindex, frames)?;
         let spent = Duration::from(clock_gettime(clock)?).saturating_sub(start.into());
         let nanoseconds = spent.as_secs_f64() * 1e9 / f64::from(frames);
         let done = (self.forwarded)()? - before;

@@ -1,10 +1,11 @@
 //! The benchmark's own programs.
 
 use anyhow::{Context, Result};
-use aya::programs::{Xdp, xdp::XdpMode};
+use aya::programs::xdp::XdpMode;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::fastpath::OBJECT;
+use crate::live_frames::xdp;
 
 /// A program that drops everything, on an interface.
 pub(super) fn discarding(interface: &str) -> Result<Ebpf> {
@@ -13,12 +14,4 @@ pub(super) fn discarding(interface: &str) -> Result<Ebpf> {
     discard.load()?;
     discard.attach(interface, XdpMode::Driver).with_context(|| interface.to_owned())?;
     Ok(programs)
-}
-
-/// One of them, by its name.
-pub(super) fn xdp<'p>(programs: &'p mut Ebpf, name: &str) -> Result<&'p mut Xdp> {
-    let program = programs.program_mut(name).with_context(|| {
-        format!("no program {name}: built without an eBPF toolchain; run `cargo xtask setup`")
-    })?;
-    Ok(program.try_into()?)
 }

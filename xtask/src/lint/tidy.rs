@@ -44,7 +44,12 @@ const RULES: &[Rule] = &[
     Rule {
         under: "perf-tests/src/",
         // Programs for comparison, which the product must not contain.
-        except: &["perf-tests/src/fastpath/direct/", "perf-tests/src/flood/", "perf-tests/src/xdp_forward/"],
+        except: &[
+            "perf-tests/src/fastpath/direct/",
+            "perf-tests/src/flood/",
+            "perf-tests/src/live_frames.rs",
+            "perf-tests/src/xdp_forward/",
+        ],
         words: &["aya::", "use aya"],
         why: "only the programs to compare with are loaded by the benchmark itself",
     },

@@ -214,6 +214,7 @@ pub(super) const PACKAGES: &[Package] = &[
             "fastpath",
             "bed",
             "scenario",
+            "live_frames",
             "xdp_forward",
             "flood",
             "args",
