@@ -173,11 +173,23 @@ impl<'de> Visitor<'de> for OneOrMany {
     }
 }
 
+/// Way by which a node's pods reach the outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum GatewayMode {
+    /// By the node's gateway router, which shares the uplink with the node.
+    #[default]
+    Shared,
+    /// By the node's own network stack, with its routes and its firewall.
+    Local,
+}
+
 /// How a node reaches the outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayConfig {
-    /// `shared`: through the gateway router on the bridge.
-    pub mode: String,
+    /// Way of the node's pods to the outside.
+    pub mode: GatewayMode,
     /// The gateway bridge, such as `breth0`.
     #[serde(rename = "bridge-id")]
     pub bridge_id: String,

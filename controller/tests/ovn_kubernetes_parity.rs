@@ -124,3 +124,66 @@ async fn services_of_stage_3_are_those_of_the_reference() {
 async fn policies_of_stage_4_are_those_of_the_reference() {
     compare(Stage::Policies).await;
 }
+
+/// What a cluster of the reference had in gateway mode local after all stages: that of mode shared, but for the routes of pods' packets
+/// to the outside, which lead to the node's management port.
+fn in_mode_local(mut tables: Value) -> Value {
+    for (range, shared, local) in
+        [("10.244.0.0/24", "100.64.0.2", "10.244.0.2"), ("10.244.1.0/24", "100.64.0.3", "10.244.1.2")]
+    {
+        let name = |next_hop: &str| json!(format!("{range} via {next_hop} src-ip"));
+        let routes = tables["Logical_Router_Static_Route"].as_array_mut().unwrap();
+        let route = routes.iter_mut().find(|route| route["_name"] == name(shared)).unwrap();
+        (route["_name"], route["nexthop"]) = (name(local), json!(local));
+        let routers = tables["Logical_Router"].as_array_mut().unwrap();
+        let router = routers.iter_mut().find(|router| router["name"] == "ovn_cluster_router").unwrap();
+        let list = router["static_routes"].as_array_mut().unwrap();
+        *list.iter_mut().find(|route| **route == name(shared)).unwrap() = name(local);
+    }
+    tables
+}
+
+fn in_mode(mode: &str) -> [Input; 2] {
+    [1, 2].map(|number| {
+        let mut node = common::node(&format!("n{number}"), number);
+        let gateway = &mut node["metadata"]["annotations"]["k8s.ovn.org/l3-gateway-config"];
+        let changed = gateway.as_str().unwrap().replace("\"mode\":\"shared\"", &format!("\"mode\":\"{mode}\""));
+        *gateway = changed.into();
+        nodes(Watched::Apply(node))
+    })
+}
+
+fn judge(server: &Server, expected: Value) {
+    let schema = std::fs::read_to_string(ovs::schema("ovn-nb.ovsschema")).unwrap();
+    let schema = serde_json::from_str(&schema).unwrap();
+    let ours = normalize::database(&server.dump("OVN_Northbound"), &schema, &HashMap::new()).unwrap();
+    let differences = ovn_reference::compare(&rows(expected), &rows(ours));
+    let reviewed = Reviewed::load().unwrap();
+    let judged = reviewed.judge(Stage::Policies, differences, |table, _| is_ours(table));
+    judged.unwrap_or_else(|wrong| panic!("{wrong}"));
+}
+
+#[tokio::test]
+async fn gateways_of_mode_local_are_those_of_the_reference_and_can_be_changed_back() {
+    let server = Server::northbound();
+    let shared = || data::northbound(Stage::Policies).unwrap();
+    let mut controller = Controller::start(server.client(), config()).await;
+    controller.feed(common::lists(vec![], vec![])).await;
+    controller.feed(inputs(Stage::Policies)).await;
+    controller.feed(in_mode("local")).await;
+    judge(&server, in_mode_local(shared()));
+    controller.feed(in_mode("shared")).await;
+    judge(&server, shared());
+    // One of a node that cannot be read stays as it is.
+    controller.feed(in_mode("local")).await;
+    controller.feed(in_mode("spare")).await;
+    judge(&server, in_mode_local(shared()));
+    drop(controller);
+    // A controller that comes after a change of the mode removes what is left of it.
+    let mut later = Controller::start(server.client(), config()).await;
+    later.wait_for_lock().await;
+    let known = [1, 2].map(|number| common::node(&format!("n{number}"), number));
+    later.feed(common::lists(known.to_vec(), vec![])).await;
+    later.feed(inputs(Stage::Policies)).await;
+    judge(&server, shared());
+}

@@ -84,6 +84,7 @@ struct Cleanup {
 
 #[cfg(test)]
 mod tests {
+    use api::annotation::GatewayMode;
     use api::settings::{self, Program, Sources};
 
     use super::*;
@@ -115,8 +116,8 @@ mod tests {
         assert_eq!(config.gateway_next_hop, ["192.0.2.254".parse::<std::net::IpAddr>().unwrap()]);
         assert_eq!(config.network.service_cidrs[0].to_string(), "172.16.1.0/24");
         assert_eq!(config.log.log_level.as_deref(), Some("info"));
-        let refused = old(&format!("{line} -gateway-local")).unwrap_err();
-        assert!(refused.contains("mode `local`"), "{refused}");
+        assert_eq!(config.gateway_mode, GatewayMode::Shared);
+        assert_eq!(run(&format!("{line} -gateway-local")).gateway_mode, GatewayMode::Local);
     }
 
     #[test]

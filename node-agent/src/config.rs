@@ -1,5 +1,6 @@
 //! Command line flags of the node agent; each can also be set by an environment variable `SLIPSTREAM_*`.
 
+use api::annotation::GatewayMode;
 use api::cluster_network::ClusterNetworkArgs;
 use api::settings::{ApiAccessArgs, SettingsArgs};
 use std::net::{IpAddr, SocketAddr};
@@ -48,6 +49,9 @@ pub struct Config {
     /// Handling of a gateway interface with a DHCP lease.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_LEASES", value_enum, default_value_t = Leases::Refuse)]
     pub gateway_leases: Leases,
+    /// Way by which pods reach the outside: by OVN, or by the node's own network stack, with its routes and its firewall.
+    #[arg(long, env = "SLIPSTREAM_GATEWAY_MODE", value_enum, default_value_t)]
+    pub gateway_mode: GatewayMode,
     /// Default gateways of the physical network; default: from the default routes of the gateway interface.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_NEXT_HOP", value_delimiter = ',')]
     pub gateway_next_hop: Vec<IpAddr>,

@@ -61,8 +61,18 @@ pub(super) fn file(value: &str) -> Converted {
 /// The mode of a gateway.
 pub(super) fn gateway_mode(value: &str) -> Converted {
     match value.trim() {
-        "" | "shared" => Converted::Skip("it is the only mode".to_owned()),
-        _ => Converted::Wrong("must be `shared`; gateways of other modes are not supported".to_owned()),
+        "" => Converted::Skip("it names no mode".to_owned()),
+        mode @ ("shared" | "local") => Converted::Value(mode.to_owned()),
+        _ => Converted::Wrong("must be `shared` or `local`; every node has a gateway".to_owned()),
+    }
+}
+
+/// A switch for gateways of mode local.
+pub(super) fn gateway_local(value: &str) -> Converted {
+    match boolean(value) {
+        Converted::Value(on) if on == "true" => Converted::Value("local".to_owned()),
+        Converted::Value(_) => Converted::Skip("the mode is shared without it".to_owned()),
+        other => other,
     }
 }
 
@@ -94,7 +104,10 @@ mod tests {
         assert_eq!((level("4"), level("5"), level("warn")), (value("info"), value("debug"), value("warn")));
         assert_eq!((boolean("True"), boolean("0")), (value("true"), value("false")));
         assert!(matches!(boolean("maybe"), Converted::Wrong(_)));
-        assert!(matches!(gateway_mode("local"), Converted::Wrong(_)));
+        assert_eq!((gateway_mode("local"), gateway_mode("shared")), (value("local"), value("shared")));
+        assert!(matches!(gateway_mode("spare"), Converted::Wrong(_)));
+        assert_eq!(gateway_local("true"), value("local"));
+        assert!(matches!(gateway_local("false"), Converted::Skip(_)));
         assert!(matches!(vlan("100"), Converted::Wrong(_)));
         assert!(matches!(encapsulation("vxlan"), Converted::Wrong(_)));
         assert!(matches!(file("/nothing/here"), Converted::Skip(_)));

@@ -1,6 +1,7 @@
 use clap::Subcommand;
 
 use super::*;
+use crate::annotation::GatewayMode;
 use crate::cluster_network::ClusterNetworkArgs;
 
 #[derive(Debug, Parser)]
@@ -27,6 +28,8 @@ struct Flags {
     gateway_interface: String,
     #[arg(long)]
     gateway_next_hop: Option<String>,
+    #[arg(long, value_enum, default_value_t)]
+    gateway_mode: GatewayMode,
     #[arg(long, default_value = "unix:/nothing/db.sock")]
     ovs_db: String,
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
@@ -85,8 +88,7 @@ fn old_flags_are_accepted_with_a_warning_that_names_the_new_one() {
 fn what_is_not_supported_is_refused_with_what_to_do() {
     let none = Sources::default();
     for (line, told) in [
-        ("-init-node=n1 -init-gateways -gateway-local", "mode shared"),
-        ("-init-node=n1 -gateway-mode=local", "must be `shared`"),
+        ("-init-node=n1 -gateway-mode=spare", "possible values: shared, local"),
         ("-init-node=n1 -gateway-vlanid=7", "must be 0"),
         ("-init-node=n1 -encap-type=vxlan", "must be `geneve`"),
         ("minion-init --node-name=n1 --minion-switch-subnet=10.0.0.0/24", "k8s.ovn.org/node-subnets"),
@@ -98,7 +100,21 @@ fn what_is_not_supported_is_refused_with_what_to_do() {
         assert!(error.contains(told), "{line}: {error}");
     }
     // What is switched off asks for nothing.
-    agent("-init-node=n1 -gateway-local=false", &none).unwrap();
+    agent("-init-node=n1 --underlay=false", &none).unwrap();
+}
+
+#[test]
+fn the_mode_of_a_gateway_has_two_flags_and_a_key() {
+    use GatewayMode::{Local, Shared};
+    let none = Sources::default();
+    let mode = |line: &str, sources| agent(line, sources).unwrap().0.gateway_mode;
+    assert_eq!(mode("-init-node=n1 -init-gateways -gateway-local", &none), Local);
+    assert_eq!(mode("-init-node=n1 -gateway-local=false", &none), Shared);
+    assert_eq!(mode("-init-node=n1 -gateway-mode=local", &none), Local);
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(mode("run --node-name=n1", &file(&dir, "[gateway]\nmode=local\n")), Local);
+    let in_file = file(&dir, "[gateway]\nmode=local\n");
+    assert_eq!(mode("run --node-name=n1 --gateway-mode=shared", &in_file), Shared);
 }
 
 #[test]
@@ -151,8 +167,8 @@ fn a_wrong_value_is_told_with_the_place_it_is_from() {
     assert!(error.contains("'big'") && error.contains("ovn_k8s.conf [default] mtu"), "{error}");
     let error = agent("run --node-name=n1", &environment(&[("net_cidr", "10.0.0.0")])).unwrap_err();
     assert!(error.contains("environment net_cidr"), "{error}");
-    let error = agent("run --node-name=n1", &file(&dir, "[gateway]\nmode=local\n")).unwrap_err();
-    assert!(error.contains("[gateway] mode = `local`"), "{error}");
+    let error = agent("run --node-name=n1", &file(&dir, "[gateway]\nmode=spare\n")).unwrap_err();
+    assert!(error.contains("[gateway] mode = `spare`"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Words of ovn-kubernetes and of what it was before, and what they are here. `docs/seeds.md` explains them; a test compares.
 
-use super::conversion::{Converted, boolean, encapsulation, file, gateway_mode, level, server, vlan};
+use super::conversion::{Converted, boolean, encapsulation, file, gateway_local, gateway_mode, level, server, vlan};
 
 /// Which program reads the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,8 +83,6 @@ use Meaning::{Converted as As, Flag, Nothing, Refused};
 const RUNS: &str = "a service manager or the chart runs the programs, which stay in the foreground";
 const OWN_SUBNET: &str = "a node's own range is not a flag here: give it before the node joins, with `kubectl annotate node NODE \
      k8s.ovn.org/node-subnets='{\"default\":[\"192.168.1.0/24\"]}'`, or leave the choice to the controller";
-const LOCAL: &str = "gateways of mode `local` are not supported: leave it out, and the uplink becomes a port of the gateway bridge \
-     (mode shared)";
 const WHOLE: &str = "every node is a gateway, by the interface of its default route";
 const CHASSIS: &str = "ovn-controller has keys of its own";
 
@@ -119,9 +117,9 @@ pub const WORDS: &[Word] = &[
     word(
         "gateway-local",
         Switch,
-        Meanings { controller: Nothing("it is the agents'"), agent: Refused(LOCAL) },
+        Meanings { controller: Nothing("it is the agents'"), agent: As("gateway-mode", gateway_local) },
     ),
-    word("gateway-mode", Value, Meanings::agent(As("gateway-interface", gateway_mode))),
+    word("gateway-mode", Value, Meanings::agent(As("gateway-mode", gateway_mode))),
     word("gateway-interface", Value, Meanings::agent(Flag("gateway-interface"))),
     word("gateway-nexthop", Value, Meanings::agent(Flag("gateway-next-hop"))),
     word("gateway-vlanid", Value, Meanings::agent(As("gateway-interface", vlan))),
@@ -196,7 +194,7 @@ pub const FILE: &[(&str, &str, Meanings)] = &[
     ("ovnsouth", "client-privkey", Meanings::both(Nothing(CHASSIS))),
     ("ovnsouth", "client-cert", Meanings::both(Nothing(CHASSIS))),
     ("ovnsouth", "client-cacert", Meanings::both(Nothing(CHASSIS))),
-    ("gateway", "mode", Meanings::agent(As("gateway-interface", gateway_mode))),
+    ("gateway", "mode", Meanings::agent(As("gateway-mode", gateway_mode))),
     ("gateway", "interface", Meanings::agent(Flag("gateway-interface"))),
     ("gateway", "next-hop", Meanings::agent(Flag("gateway-next-hop"))),
     ("gateway", "vlan-id", Meanings::agent(As("gateway-interface", vlan))),

@@ -175,10 +175,6 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
 
 fn gateway(value: &str, node: &str) -> Result<GatewayConfig, AnnotationError> {
     let config = GatewayConfigs::default_of(value)?;
-    if config.mode != "shared" {
-        let problem = format!("`default.mode` is `{}`; `shared` is needed", config.mode);
-        return Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value));
-    }
     if config.ip_addresses.is_empty() || config.interface_id.is_empty() {
         let problem = "`default.ip-addresses` and `default.interface-id` must not be empty";
         return Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use api::annotation::GatewayConfig;
+use api::annotation::{GatewayConfig, GatewayMode};
 use api::{MacAddr, addr, ovn_name};
 use ipnet::IpNet;
 use ovsdb_client::Datum;
@@ -144,12 +144,19 @@ fn routes(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec
         let everything = if next_hop.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
         rows.push(route(&name, everything, &next_hop.to_string(), None, Some(&out), items));
     }
-    // On the cluster router: traffic of the node's pods leaves by the node's own gateway router.
+    // On the cluster router: traffic of the node's pods leaves by the node's own gateway router, or in mode local by the node's
+    // management port.
     for join in config.join_addresses(node.id) {
         let ip = join.addr().to_string();
         rows.push(route(ovn_name::CLUSTER_ROUTER, &ip, &ip, None, None, items));
         for subnet in node.subnets.iter().filter(|net| same_family(net.addr(), join.addr())) {
-            rows.push(route(ovn_name::CLUSTER_ROUTER, &subnet.to_string(), &ip, Some("src-ip"), None, items));
+            let way_out = match gateway.mode {
+                GatewayMode::Shared => Some(join.addr()),
+                GatewayMode::Local => addr::management_of(subnet),
+            };
+            let (Some(way_out), subnet) = (way_out, subnet.to_string()) else { continue };
+            let policy = Some("src-ip");
+            rows.push(route(ovn_name::CLUSTER_ROUTER, &subnet, &way_out.to_string(), policy, None, items));
         }
     }
     items.extend(rows.into_iter().map(Item::from));

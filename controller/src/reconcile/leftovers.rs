@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::addr;
 use api::host_port::OWNER_KEY;
 use api::ovn_name::{self, key};
+use ipnet::IpNet;
 use ovsdb_client::{Atom, Map, Uuid, nb};
 
 use super::desired::Desired;
@@ -33,7 +35,8 @@ pub(super) fn may_leave(view: &ReplicaView<'_>, table: Table, uuid: Uuid) -> boo
     }
 }
 
-/// Nodes whose gateway is not known, with their join addresses. Their gateways' rows in the database stay.
+/// Nodes whose gateway is not known, with their join and management addresses, one of which is the way out of their pods. Their gateways'
+/// rows in the database stay.
 pub type KeptGateways = BTreeMap<String, Vec<IpAddr>>;
 
 /// Owner types of the groups whose ACLs deny; everything else in a group or an address set allows.
@@ -46,6 +49,13 @@ pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Ch
     let mut removal = Removal { desired, view, config, kept: &kept, changes: Changes::default() };
     removal.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| !DENYING.contains(&kind.as_str())));
     removal.changes
+}
+
+/// Whether a route leads what comes from a range to its management address, as in gateway mode local.
+fn is_to_management(route: &nb::LogicalRouterStaticRoute) -> bool {
+    let range: Option<IpNet> = route.ip_prefix.parse().ok();
+    let management = range.and_then(|range| addr::management_of(&range));
+    management.is_some_and(|management| route.nexthop.parse() == Ok(management))
 }
 
 /// The kinds of leftovers that are removed together.
@@ -304,8 +314,8 @@ impl Removal<'_> {
         ip.parse().is_ok_and(|ip: IpAddr| self.config.join_subnets.iter().any(|net| net.contains(&ip)))
     }
 
-    fn is_kept_join(&self, ip: &str) -> bool {
-        ip.parse().is_ok_and(|ip: IpAddr| self.kept.values().any(|joins| joins.contains(&ip)))
+    fn is_kept_way_out(&self, ip: &str) -> bool {
+        ip.parse().is_ok_and(|ip: IpAddr| self.kept.values().any(|ways| ways.contains(&ip)))
     }
 
     /// Static routes and policies have no marks: ours are those of the shapes that [`crate::plan::gateway`] writes.
@@ -313,12 +323,13 @@ impl Removal<'_> {
         let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
         for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {
             let ours = if of_virtual_network(&route.external_ids) {
-                !self.is_kept_join(&route.nexthop)
+                !self.is_kept_way_out(&route.nexthop)
             } else if owner.key.as_str() == ovn_name::CLUSTER_ROUTER {
-                let to_gateway = self.is_join(&route.nexthop) && !self.is_kept_join(&route.nexthop);
-                to_gateway
-                    && route.external_ids.is_empty()
-                    && (route.ip_prefix == route.nexthop || route.policy.as_deref() == Some("src-ip"))
+                let to_gateway = self.is_join(&route.nexthop);
+                let by_source = route.policy.as_deref() == Some("src-ip");
+                let shape = (to_gateway && (by_source || route.ip_prefix == route.nexthop))
+                    || (by_source && is_to_management(route));
+                shape && route.external_ids.is_empty() && !self.is_kept_way_out(&route.nexthop)
             } else {
                 let node = owner.key.strip_prefix("GR_").unwrap_or_default();
                 let out = route.output_port.as_deref() == Some(&ovn_name::router_to_external(node));

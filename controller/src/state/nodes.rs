@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::addr;
 use api::annotation::{CLUSTER_NETWORK, GatewayConfig, NODE_ID, NODE_SUBNETS, NodeSubnets};
-use ipnet::IpNet;
 
 use super::claims::Claim;
 use super::{Effects, Notice, NoticeKind, ObjectRef, State, Watched, network, notices};
@@ -189,8 +189,13 @@ impl State {
     /// Nodes whose gateway cannot be known until an annotation can be read.
     pub fn kept_gateways(&self) -> KeptGateways {
         let unknown = self.index.nodes.values().filter(|node| node.gateway_unknown);
-        let joins = |id| self.config.join_addresses(id).iter().map(IpNet::addr).collect();
-        unknown.map(|node| (node.name.clone(), joins(node.id))).collect()
+        unknown
+            .map(|node| {
+                let joins = self.config.join_addresses(node.id).into_iter().map(|join| join.addr());
+                let management = node.subnets.iter().filter_map(addr::management_of);
+                (node.name.clone(), joins.chain(management).collect())
+            })
+            .collect()
     }
 
     fn delete_node(&mut self, name: &str, effects: &mut Effects) {

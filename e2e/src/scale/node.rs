@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
-use api::annotation::{self, FamilyAddresses, GatewayConfig, GatewayConfigs};
+use api::annotation::{self, FamilyAddresses, GatewayConfig, GatewayConfigs, GatewayMode};
 use api::ovn_name;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
@@ -52,7 +52,7 @@ pub(super) fn annotations(index: usize) -> Result<BTreeMap<&'static str, String>
     let (name, ip) = (name(index), address(index)?);
     let net = IpNet::new(ip.into(), UNDERLAY_PREFIX)?;
     let gateway = GatewayConfig {
-        mode: "shared".to_owned(),
+        mode: GatewayMode::Shared,
         bridge_id: BRIDGE.to_owned(),
         interface_id: ovn_name::localnet_port(BRIDGE, &name),
         mac_address: underlay_mac(ip).parse()?,

@@ -91,8 +91,11 @@ impl Answered<'_> {
         let mut port = None;
         for (number, leg) in legs.iter().enumerate() {
             // The management port's client may have got another port from the node.
-            let before =
-                if number == 0 && leg.from != Side::Management { Some(self.client.port()) } else { port };
+            let before = match number {
+                0 if leg.from != Side::Management => Some(self.client.port()),
+                _ if leg.anew => None,
+                _ => port,
+            };
             let after = (number + 1 == legs.len()).then_some(self.seen.port());
             let flows = caches.get(&leg.node).map(Vec::as_slice).unwrap_or_default();
             let carried = Carried::find(leg, udp, before, after, flows);

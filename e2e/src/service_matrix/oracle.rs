@@ -4,11 +4,14 @@
 //! A client meets a service at one of three places. Pods meet it at their own node's switch, which changes the destination alone. A
 //! node's own processes, and whoever comes from outside, meet it at that node's gateway router, which puts itself in the client's place
 //! unless the policy is Local. A node's own processes reach pods of their node, and services with an internal policy Local, by the management port.
+//!
+//! In gateway mode local the node's own stack stands between the uplink and OVN. It translates what comes from outside to the cluster
+//! address, or with policy Local to the node's switch, and what pods send to the outside, and what the gateway router does, to its own address.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::cell::{Backends, Cell, Client, Node, Target};
-use super::world::{BEHIND_HOST_PORT, World, backend_ports, masquerade};
+use super::world::{BEHIND_HOST_PORT, World, backend_ports, masquerade, node_port};
 
 /// Where packets enter and leave OVS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(super) struct Leg {
     /// It leaves by the port that it came in by: hairpin, and a gateway router that sends on to another host. The flow cache never
     /// carries it.
     pub(super) back: bool,
+    /// The node's stack gave it a source of its own before, with a port that nobody knows.
+    pub(super) anew: bool,
 }
 
 /// An endpoint of a service.
@@ -128,10 +133,14 @@ fn meeting(cell: &Cell, world: &World) -> Meeting {
     let meeting =
         |node, place| Meeting { node, place, before: Vec::new(), ends, only_on: None, keeps_client: false };
     // Whoever comes from outside, be it another node or one of its pods.
-    let arriving = |node, before| {
+    let arriving = |node, before, ends| {
+        if world.local_gateway {
+            return arriving_at_the_stack(cell, world, node, before, ends);
+        }
         let local = kind.external_local && target != Target::HostPort;
         Meeting {
             before,
+            ends,
             only_on: local.then_some(node),
             keeps_client: kind.external_local || target == Target::HostPort,
             ..meeting(node, Place::Gateway(Side::Outside))
@@ -143,15 +152,20 @@ fn meeting(cell: &Cell, world: &World) -> Meeting {
         Target::ExternalIp(node) | Target::LoadBalancer(node) if client == Client::Outside => Some(node),
         _ => None,
     };
-    let Some(own) = client.node() else { return arriving(addressed.unwrap_or(Node::N1), Vec::new()) };
+    let Some(own) = client.node() else { return arriving(addressed.unwrap_or(Node::N1), Vec::new(), ends) };
     let is_host = matches!(client, Client::NearHost | Client::FarHost);
     if let Some(node) = addressed.filter(|node| *node != own) {
         // To another node: pods in the name of their own.
-        let (from, source) =
-            if is_host { (Side::Bridge, ends.source) } else { (Side::Pod, own.address(six)) };
-        let after = Ends { source, ..ends };
-        let leg = Leg { node: own, from, to: Side::Outside, before: ends, after, back: false };
-        return Meeting { ends: after, ..arriving(node, vec![leg]) };
+        let after = if is_host { ends } else { Ends { source: own.address(six), ..ends } };
+        let legs = if is_host {
+            vec![unchanged(own, Side::Bridge, Side::Outside, ends)]
+        } else if world.local_gateway {
+            vec![unchanged(own, Side::Pod, Side::Management, ends), out_anew(own, after)]
+        } else {
+            let (from, to) = (Side::Pod, Side::Outside);
+            vec![Leg { node: own, from, to, before: ends, after, back: false, anew: false }]
+        };
+        return arriving(node, legs, after);
     }
     let internal = (target == Target::ClusterIp && kind.internal_local).then_some(own);
     if !is_host {
@@ -178,7 +192,7 @@ fn meeting(cell: &Cell, world: &World) -> Meeting {
         let node = own.other();
         let ends = Ends { destination: (node.address(six), ends.destination.port()).into(), ..ends };
         let leg = unchanged(own, Side::Bridge, Side::Outside, ends);
-        return Meeting { ends, ..arriving(node, vec![leg]) };
+        return arriving(node, vec![leg], ends);
     }
     // The node translates its own and external addresses to the cluster address; cluster addresses have a route with a source.
     let source = if target == Target::ClusterIp { masquerade(2, six) } else { ends.source };
@@ -186,8 +200,44 @@ fn meeting(cell: &Cell, world: &World) -> Meeting {
     Meeting { ends, ..meeting(own, Place::Gateway(Side::Bridge)) }
 }
 
+/// Whoever comes from outside to a node in gateway mode local.
+fn arriving_at_the_stack(
+    cell: &Cell,
+    world: &World,
+    node: Node,
+    mut before: Vec<Leg>,
+    ends: Ends,
+) -> Meeting {
+    let Cell { target, kind, six, .. } = *cell;
+    before.push(unchanged(node, Side::Outside, Side::Bridge, ends));
+    let is_local = kind.external_local && target != Target::HostPort;
+    let only_on = is_local.then_some(node);
+    let to = |destination, place| Meeting {
+        node,
+        place,
+        before: before.clone(),
+        ends: Ends { destination, ..ends },
+        only_on,
+        keeps_client: false,
+    };
+    let host_backend = endpoints(cell).iter().any(|endpoint| endpoint.host && endpoint.node == node);
+    match (target, is_local) {
+        (Target::HostPort, _) => to(ends.destination, Place::Node(Some(Side::Management))),
+        (_, true) if host_backend => to(ends.destination, Place::Node(None)),
+        (_, true) => {
+            to((masquerade(3, six), node_port(&kind)).into(), Place::Switch(Side::Management))
+        }
+        (_, false) => to(world.cluster(cell), Place::Gateway(Side::Bridge)),
+    }
+}
+
 fn unchanged(node: Node, from: Side, to: Side, ends: Ends) -> Leg {
-    Leg { node, from, to, before: ends, after: ends, back: false }
+    Leg { node, from, to, before: ends, after: ends, back: false, anew: false }
+}
+
+/// From a node's stack, which has put the node in the sender's place.
+fn out_anew(node: Node, ends: Ends) -> Leg {
+    Leg { anew: true, ..unchanged(node, Side::Bridge, Side::Outside, ends) }
 }
 
 impl Meeting {
@@ -224,10 +274,24 @@ impl Meeting {
                 }
             }
         };
-        let after = Ends { source, destination };
+        let mut after = Ends { source, destination };
+        let mut leg = Leg { node: self.node, from, to, before: self.ends, after, back: false, anew: false };
+        let mut seen = source;
+        if to == Side::Outside && world.local_gateway {
+            (leg.to, leg.after.source) = match self.place {
+                Place::Gateway(_) => (Side::Bridge, masquerade(1, six)),
+                Place::Switch(_) | Place::Node(_) => (Side::Management, self.ends.source),
+            };
+            seen = self.node.address(six);
+            after.source = seen;
+        }
         // Two pods have two ports; the uplink and the bridge's own are one each.
-        let back = from == to && (from != Side::Pod || is_itself);
-        legs.push(Leg { node: self.node, from, to, before: self.ends, after, back });
+        leg.back = leg.from == leg.to && (leg.from != Side::Pod || is_itself);
+        let by_the_stack = leg.to != to;
+        legs.push(leg);
+        if by_the_stack {
+            legs.push(out_anew(self.node, after));
+        }
         let last = match to {
             Side::Tunnel => Some((Side::Tunnel, Side::Pod)),
             Side::Outside => Some((Side::Outside, Side::Bridge)),
@@ -236,7 +300,7 @@ impl Meeting {
         if let Some((from, to)) = last {
             legs.push(unchanged(endpoint.node, from, to, after));
         }
-        Way { endpoint, seen: source, legs }
+        Way { endpoint, seen, legs }
     }
 }
 

@@ -20,8 +20,12 @@ fn internal(kind: Kind) -> Kind {
 
 /// `NAME CLIENT`, each once, of an IPv4 cell; the endpoints' second port left out.
 fn answers(client: Client, target: Target, kind: Kind) -> Vec<String> {
+    answers_in(&world(), client, target, kind)
+}
+
+fn answers_in(world: &World, client: Client, target: Target, kind: Kind) -> Vec<String> {
     let cell = Cell { client, target, kind, udp: false, six: false };
-    let ways = ways(&cell, &world());
+    let ways = ways(&cell, world);
     let first = ways.iter().filter(|way| way.endpoint.port == backend_ports(&kind)[0]);
     let server = |way: &Way| way.endpoint.name().split_once(':').unwrap().0.to_owned();
     first.map(|way| format!("{} {}", server(way), way.seen)).collect()
@@ -29,8 +33,12 @@ fn answers(client: Client, target: Target, kind: Kind) -> Vec<String> {
 
 /// `NODE FROM>TO`, and whether it is sent back, of the way of a UDP cell to the first endpoint.
 fn legs(client: Client, target: Target, kind: Kind) -> Vec<String> {
+    legs_in(&world(), client, target, kind)
+}
+
+fn legs_in(world: &World, client: Client, target: Target, kind: Kind) -> Vec<String> {
     let cell = Cell { client, target, kind, udp: true, six: false };
-    let ways = ways(&cell, &world());
+    let ways = ways(&cell, world);
     let shown = |leg: &Leg| {
         let back = if leg.back { " back" } else { "" };
         format!("{} {:?}>{:?}{back}", leg.node.name(), leg.from, leg.to)
@@ -165,4 +173,34 @@ fn most_cells_are_fast_and_few_are_refused() {
     // the service too) and by the host port (4), n1 to itself (224), and a gateway router that sends on to n1 (160).
     let back = 2 * 256 + 4 + 224 + 160;
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(false, 4356 + 1392), (true, back)]);
+}
+
+#[test]
+fn in_mode_local_the_nodes_stack_is_between_uplink_and_ovn_and_clients_are_seen_as_in_the_other() {
+    let local = World { local_gateway: true, ..world() };
+    let targets = [Target::NodePort(Node::N1), Target::NodePort(Node::N2), Target::HostPort];
+    for target in targets {
+        for kind in [PLAIN, OF_HOST, OF_PODS, external(PLAIN), external(OF_HOST), external(OF_PODS)] {
+            if target == Target::HostPort && kind != PLAIN {
+                continue;
+            }
+            for client in [Client::Outside, Client::NearPod, Client::FarPod, Client::NearHost] {
+                let shared = answers(client, target, kind);
+                assert_eq!(answers_in(&local, client, target, kind), shared, "{client:?} {target} {kind:?}");
+            }
+        }
+    }
+    let own = Target::NodePort(Node::N1);
+    let outside = |kind| legs_in(&local, Client::Outside, own, kind);
+    assert_eq!(outside(PLAIN), ["n1 Outside>Bridge", "n1 Bridge>Pod"]);
+    assert_eq!(outside(external(PLAIN)), ["n1 Outside>Bridge", "n1 Management>Pod"]);
+    assert_eq!(outside(external(OF_HOST)), ["n1 Outside>Bridge"]);
+    assert_eq!(
+        legs_in(&local, Client::FarPod, own, PLAIN),
+        ["n2 Pod>Management", "n2 Bridge>Outside", "n1 Outside>Bridge", "n1 Bridge>Pod"]
+    );
+    assert_eq!(
+        legs_in(&local, Client::Outside, Target::NodePort(Node::N2), OF_HOST),
+        ["n2 Outside>Bridge", "n2 Bridge>Bridge back", "n2 Bridge>Outside", "n1 Outside>Bridge"]
+    );
 }

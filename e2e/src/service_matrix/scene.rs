@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use api::admin::Flow;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
+use testbed::cluster::config::GatewayMode;
 use testbed::cluster::{Bed, objects};
 use testbed::tools::survey::{Call, Order, Outcome};
 use testbed::traffic::{self, Place};
@@ -53,7 +54,12 @@ impl<'a> Scene<'a> {
         create(bed, kinds().iter().flat_map(|kind| slices(kind, backends)).collect::<Vec<_>>().into_iter())?;
         let statuses: Vec<_> = kinds().iter().map(|kind| (name(kind), status(kind))).collect();
         bed.patch_status::<Service>(NAMESPACE, &statuses)?;
-        let world = World { clients: [three?, four?], backends, cluster_ips: cluster_ips(bed)? };
+        let world = World {
+            clients: [three?, four?],
+            backends,
+            cluster_ips: cluster_ips(bed)?,
+            local_gateway: bed.config().gateway_mode == GatewayMode::Local,
+        };
         routes(bed)?;
         if exec::patience() > 1 {
             remember_udp(bed)?;

@@ -42,6 +42,8 @@ pub(super) struct World {
     pub(super) backends: [Pair; 2],
     /// Cluster addresses, in the order of [`kinds`].
     pub(super) cluster_ips: Vec<Pair>,
+    /// Pods reach the outside by the node's own network stack.
+    pub(super) local_gateway: bool,
 }
 
 impl Node {
@@ -172,6 +174,7 @@ pub(super) mod tests {
             clients: [pod(0, 4), pod(1, 4)],
             backends: [pod(0, 3), pod(1, 3)],
             cluster_ips: (0..24).map(cluster).collect(),
+            local_gateway: false,
         }
     }
 

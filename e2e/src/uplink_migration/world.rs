@@ -19,8 +19,6 @@ use testbed::traffic::{self, Dial, Place};
 pub(super) const SOON: Duration = Duration::from_secs(60);
 /// The gateway bridge of a node.
 pub(super) const BRIDGE: &str = "breth0";
-/// Namespace of the pods.
-const NAMESPACE: &str = "uplink";
 /// Node port of the service, whose backend is the pod of n2.
 pub(super) const NODE_PORT: u16 = 30088;
 /// Port of the server outside.
@@ -32,15 +30,18 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
+    /// Namespace of the pods.
+    pub(super) const NAMESPACE: &'static str = "uplink";
+
     /// Makes what the scenes need.
     pub(super) fn new(bed: &'a Bed) -> Result<Self> {
-        let world = Self { bed, objects: Objects { bed, namespace: NAMESPACE, heal: SOON, soon: SOON } };
+        let world = Self { bed, objects: Objects { bed, namespace: Self::NAMESPACE, heal: SOON, soon: SOON } };
         world.objects.make_namespace()?;
         world.pod_of("n1")?;
         world.pod_of("n2")?;
         let port = json!({"port": 80, "targetPort": 8080, "nodePort": NODE_PORT});
         world.objects.apply(json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "b", "namespace": NAMESPACE},
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "b", "namespace": Self::NAMESPACE},
             "spec": {"type": "NodePort", "selector": {"app": "b"}, "ports": [port]},
         }))?;
         if !bed.host("ext").processes()?.iter().any(|process| process.name == "server") {
@@ -56,8 +57,13 @@ impl<'a> World<'a> {
     pub(super) fn pod_of(&self, node: &str) -> Result<()> {
         let name = if node == "n1" { "a" } else { "b" };
         self.objects.delete(&[name])?;
-        self.objects.apply(pod::with_image(self.bed, pod::manifest(NAMESPACE, name, Some(node)))?)?;
-        pod::wait_ready(self.bed, NAMESPACE, SOON)
+        self.objects.apply(pod::with_image(self.bed, pod::manifest(Self::NAMESPACE, name, Some(node)))?)?;
+        pod::wait_ready(self.bed, Self::NAMESPACE, SOON)
+    }
+
+    /// Creates or changes an object.
+    pub(super) fn apply(&self, object: impl std::fmt::Display) -> Result<()> {
+        self.objects.apply(object)
     }
 
     /// `ip ARGS` on a host.
@@ -99,7 +105,7 @@ impl<'a> World<'a> {
 
     pub(super) fn pod(name: &str) -> Place {
         let node = if name == "a" { "n1" } else { "n2" };
-        Place::Pod { node: node.to_owned(), namespace: NAMESPACE.to_owned(), name: name.to_owned() }
+        Place::Pod { node: node.to_owned(), namespace: Self::NAMESPACE.to_owned(), name: name.to_owned() }
     }
 
     /// The pod reaches the server outside, which sees this client.

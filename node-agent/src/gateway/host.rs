@@ -65,10 +65,8 @@ pub async fn ensure(netlink: &Netlink, config: &HostConfig) -> anyhow::Result<()
         // Allowed only in the initial network namespace.
         tracing::debug!(%error, "cannot set the size of the connection tracking table");
     }
-    let address = config.address()?;
-    if !netlink.addresses(link.index, name).await?.contains(&address) {
-        netlink.replace_address(link.index, name, address).await?;
-    }
+    // Only routes to services name it as source. Otherwise the kernel would choose it for the node's own IPv6 connections to the outside.
+    netlink.ensure_passive_address(link.index, name, config.address()?).await?;
     for ip in [config.ovn, config.next_hop] {
         ensure_neighbour(netlink, link.index, name, ip, MacAddr::from_ip(ip)).await?;
     }

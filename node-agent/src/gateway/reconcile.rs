@@ -3,6 +3,7 @@
 
 mod bridge;
 mod flows;
+mod local;
 
 use super::uplink::follow::Follower;
 use super::uplink::snapshot as saved;
@@ -225,6 +226,8 @@ struct Worker {
     /// Indexes of the interfaces whose routes matter.
     interfaces: BTreeSet<u32>,
     warnings: Vec<String>,
+    /// Warning about rules of the node that may drop what pods send.
+    firewall: Option<String>,
 }
 
 /// Interfaces whose changes matter.
@@ -293,6 +296,7 @@ impl Worker {
             look_again: None,
             interfaces: BTreeSet::new(),
             warnings: Vec::new(),
+            firewall: None,
             gateway,
         }
     }
@@ -392,6 +396,7 @@ impl Worker {
             note("host ports", self.host_ports(&ports).await);
             note("flows", self.write_flows(flows).await);
             self.rulesets.written();
+            self.firewall = self.firewall();
             self.health.update(&services).await;
         } else {
             note("connection of the node", self.flows.ensure_connected().await);
@@ -465,6 +470,7 @@ impl Worker {
             management,
             remote_nodes: self.view.remote_nodes(),
             nodes: self.view.other_nodes(),
+            local: self.local_gateway(),
         };
         if self.rulesets.services.write(nft::services_table(&inputs, services)).await? {
             debug!(services = services.len(), "nftables ruleset applied");
@@ -528,6 +534,7 @@ impl Worker {
             next_hops: gateway.reach.next_hops.clone(),
             masquerade,
             host_cidrs,
+            gateway_mode: gateway.context.config.gateway_mode,
             node_port: gateway.context.config.node_port,
             userspace_tso: gateway.context.ovs.datapath_type() == "netdev"
                 && gateway.context.ovs.userspace_tso(),
@@ -562,6 +569,7 @@ impl Worker {
         let network = own.map_or(Ok(Vec::new()), |own| cluster_network::check(own, &told));
         let mut warnings = self.warnings.clone();
         warnings.extend(self.physical_networks().warnings);
+        warnings.extend(self.firewall.clone());
         let new = Status { flows, management_port, failures, warnings, peers, network };
         status.send_if_modified(|old| {
             if *old == new {

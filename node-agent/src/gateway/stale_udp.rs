@@ -332,6 +332,7 @@ impl Round {
             let before = ended;
             for &(zone, original, answer) in &stale {
                 let gone = self.flush(&format!("zone={zone}"), &original_tuple(original), "").await;
+                tracing::debug!(zone, from = %original.0, to = %original.1, gone, "stale UDP connection ended");
                 ended += u64::from(gone);
                 answers.extend(answer.filter(|_| gone).map(|answer| (zone, answer)));
             }
@@ -378,6 +379,11 @@ impl Round {
     }
 
     fn is_stale(&self, tracked: &Tracked) -> bool {
+        if tracked.zone == 0 && !self.userspace {
+            // The kernel's own zone: connections of the host, whose translations are nftables', and the source translation of OVN's gateway
+            // router, which meets what load balancers have translated already.
+            return false;
+        }
         let backend = tracked.translated_to().map(|to| (to.ip(), to.port()));
         if backend.is_none() && BRIDGE_ZONES.contains(&tracked.zone) {
             // The node's own connections meet a load balancer behind the bridge.
@@ -385,7 +391,6 @@ impl Round {
         }
         let (client, asked) = tracked.original;
         let asked = (asked.ip(), asked.port());
-        // The host's own connections are in zone 0, where the kernel tracks.
         let by_ovn = tracked.zone != 0 && !BRIDGE_ZONES.contains(&tracked.zone);
         let unserved = by_ovn && backend.is_some_and(|backend| self.is_unserved(asked, backend));
         let is_answer = || {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use anyhow::Context;
 use api::addr::{self, Family};
-use api::annotation::{self, FamilyAddresses, GatewayConfig, GatewayConfigs};
+use api::annotation::{self, FamilyAddresses, GatewayConfig, GatewayConfigs, GatewayMode};
 use api::{MacAddr, ovn_name};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
@@ -41,6 +41,8 @@ pub struct NodeFacts {
     pub masquerade: Vec<IpNet>,
     /// All addresses of the node, except masquerade addresses and the management port.
     pub host_cidrs: BTreeSet<IpNet>,
+    /// Way by which pods reach the outside.
+    pub gateway_mode: GatewayMode,
     /// Whether the node serves node ports.
     pub node_port: bool,
     /// `userspace-tso-enable` of OVS's userspace datapath is on.
@@ -52,7 +54,7 @@ pub struct NodeFacts {
 /// Formats the annotations: key to value.
 pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
     let gateway = GatewayConfig {
-        mode: "shared".to_owned(),
+        mode: facts.gateway_mode,
         bridge_id: facts.bridge.clone(),
         interface_id: ovn_name::localnet_port(&facts.bridge, &facts.node),
         mac_address: facts.mac,
@@ -175,6 +177,7 @@ mod tests {
             next_hops: vec!["172.18.0.1".parse().unwrap()],
             masquerade: vec!["169.254.169.0/29".parse().unwrap()],
             host_cidrs: BTreeSet::from(["172.18.0.2/16".parse().unwrap()]),
+            gateway_mode: GatewayMode::Shared,
             node_port: true,
             userspace_tso: false,
             physical_networks: Vec::new(),

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::Bed;
-use super::config::{Config, Install, POD_MTU, node_ip, node_name};
+use super::config::{Config, GatewayMode, Install, POD_MTU, node_ip, node_name};
 use crate::bed::NAMESPACE;
 use crate::exec;
 
@@ -94,9 +94,18 @@ fn values(config: &Config) -> serde_json::Value {
             "networkPolicy": config.network_policy,
             "verifyIntervalSeconds": config.verify_interval,
         },
-        "agent": {"datapath": config.datapath.as_str(), "attachMode": config.attach_mode.as_str()},
+        "agent": agent_values(config),
         "ovs": {"datapath": config.ovs_datapath.as_str()},
     })
+}
+
+fn agent_values(config: &Config) -> serde_json::Value {
+    let mut values = serde_json::json!({"datapath": config.datapath.as_str(), "attachMode": config.attach_mode.as_str()});
+    // Charts of earlier releases do not know it.
+    if config.gateway_mode == GatewayMode::Local {
+        values["gatewayMode"] = "local".into();
+    }
+    values
 }
 
 /// Installs the chart; the pods come when the kubelets start them.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::Bed;
 use super::ENVIRONMENT;
 use super::config::{
-    AGENT_PORT, Config, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, POD_MTU, SB_PORT,
+    AGENT_PORT, Config, GatewayMode, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, POD_MTU, SB_PORT,
     node_index, system_id,
 };
 use crate::exec;
@@ -112,7 +112,7 @@ pub fn start_agent_in(bed: &Bed, node: &str, flags: &[&str], environment: &[(&st
 #[must_use]
 pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
     let flag = |name: &str, value: String| format!("--{name}={value}");
-    vec![
+    let mut arguments = vec![
         flag("node-name", node.to_owned()),
         flag("kubeconfig", config.kubeconfig(&format!("agent-{node}")).display().to_string()),
         flag("ovs-db", format!("unix:{SOCKET}")),
@@ -134,5 +134,10 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("bpf-dir", "/sys/fs/bpf/slipstream".into()),
         flag("metrics-bind-address", format!("127.0.0.1:{AGENT_PORT}")),
         flag("ofctl", config.ovs("ovs-ofctl").display().to_string()),
-    ]
+    ];
+    // Agents of earlier releases do not know it.
+    if config.gateway_mode == GatewayMode::Local {
+        arguments.push(flag("gateway-mode", "local".into()));
+    }
+    arguments
 }

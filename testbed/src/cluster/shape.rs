@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use super::Bed;
-use super::config::{AttachMode, Config, ControlPlane, Datapath, Install, Multus, OvsDatapath, Runtime};
+use super::config::{
+    AttachMode, Config, ControlPlane, Datapath, GatewayMode, Install, Multus, OvsDatapath, Runtime,
+};
 use crate::ui::say;
 
 /// What cluster to make.
@@ -20,6 +22,9 @@ pub struct Shape {
     /// How the node agents attach their programs.
     #[arg(long, value_enum, default_value_t)]
     pub attach_mode: AttachMode,
+    /// How pods reach the outside.
+    #[arg(long, value_enum, default_value_t)]
+    pub gateway_mode: GatewayMode,
     /// Which datapath of OVS the nodes have.
     #[arg(long, value_enum, default_value_t)]
     pub ovs_datapath: OvsDatapath,
@@ -61,6 +66,7 @@ impl Default for Shape {
             nodes: 2,
             datapath: Datapath::default(),
             attach_mode: AttachMode::default(),
+            gateway_mode: GatewayMode::default(),
             ovs_datapath: OvsDatapath::default(),
             runtime: Runtime::default(),
             install: Install::default(),
@@ -83,6 +89,7 @@ impl Shape {
             nodes,
             datapath,
             attach_mode,
+            gateway_mode,
             ovs_datapath,
             runtime,
             install,
@@ -111,6 +118,7 @@ impl Shape {
         let config = Config {
             datapath,
             attach_mode,
+            gateway_mode,
             ovs_datapath,
             runtime,
             install,

@@ -77,6 +77,17 @@ pub enum AttachMode {
     Interposed,
 }
 
+/// How pods reach the outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum GatewayMode {
+    /// By OVN.
+    #[default]
+    Shared,
+    /// By the node's own network stack.
+    Local,
+}
+
 /// Which datapath of OVS the nodes have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -132,6 +143,8 @@ pub struct Config {
     pub nodes: u8,
     pub datapath: Datapath,
     pub attach_mode: AttachMode,
+    #[serde(default)]
+    pub gateway_mode: GatewayMode,
     #[serde(default)]
     pub ovs_datapath: OvsDatapath,
     #[serde(default)]
@@ -194,6 +207,7 @@ impl Config {
             nodes,
             datapath: Datapath::Auto,
             attach_mode: AttachMode::Auto,
+            gateway_mode: GatewayMode::Shared,
             ovs_datapath: OvsDatapath::Netdev,
             runtime: Runtime::Netns,
             install: Install::Programs,

@@ -1,15 +1,16 @@
 //! Flows of one service: packets for its node ports and external addresses go directly to OVN, whose load balancers serve them, and
 //! OVN's replies go directly to the uplink. Where a node port is in the node's ephemeral port range, replies to the node's own
 //! connections are separated first. A local-policy service with a backend in the host network is served on the bridge instead, because
-//! OVN would hide the client's address from it.
+//! OVN would hide the client's address from it. In gateway mode local the node's stack serves all of them.
 
 use std::net::{IpAddr, SocketAddr};
 
 use api::addr::Family;
+use api::annotation::GatewayMode;
 
-use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words, asked};
+use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words, asked, protocol_of};
 use crate::gateway::services::{NodeService, NodeServicePort};
-use api::{NamespacedName, Protocol};
+use api::NamespacedName;
 
 /// Priority of all service flows.
 const PRIORITY: u16 = 110;
@@ -29,7 +30,8 @@ pub(super) fn add(
     }
     let words = Words::of(kind);
     let cookie = cookie(&service.name);
-    for port in &service.ports {
+    let by_ovn = inputs.mode == GatewayMode::Shared;
+    for port in service.ports.iter().filter(|_| by_ovn) {
         match host_backend(family, service, port) {
             Some(target) => add_host_backend(set, inputs, family, patch, service, port, target),
             None => add_ovn(set, inputs, kind, patch, service, port, cookie),
@@ -45,6 +47,9 @@ pub(super) fn add(
         };
         // The node answers for the address; OVN would send a second answer with the same MAC.
         set.add(cookie, 0, PRIORITY, question, "LOCAL");
+        if !by_ovn {
+            continue;
+        }
         let Words { icmp, destination, too_big, .. } = words;
         let matches = format!("{icmp},in_port={uplink},{destination}={ip},{too_big}");
         set.add(cookie, 0, PRIORITY, matches, format!("output:{patch}"));
@@ -62,7 +67,7 @@ fn add_ovn(
 ) {
     let Inputs { uplink, mac, .. } = inputs;
     let Words { source, destination, .. } = Words::of(family);
-    let proto = proto(port.protocol, family);
+    let proto = protocol_of(port.protocol, family);
     let mut pair = |to: String, from: String, own: bool| {
         let action = if own { asked::action(set, patch) } else { format!("output:{patch}") };
         set.add(cookie, 0, PRIORITY, format!("{proto},in_port={uplink},{to}"), action);
@@ -93,7 +98,7 @@ fn add_host_backend(
     let kind = Family::of_net(&family.node);
     let destination = Words::of(kind).destination;
     let to = SocketAddr::new(family.node.addr(), target);
-    let proto = proto(port.protocol, kind);
+    let proto = protocol_of(port.protocol, kind);
     let c = HOST_BACKEND_COOKIE;
     let actions = format!("ct(commit,table=6,zone=64003,nat(dst={to}))");
     if let Some(node_port) = port.node_port {
@@ -120,17 +125,6 @@ fn host_backend(family: &FamilyInputs, service: &NodeService, port: &NodeService
         return None;
     }
     port.local.iter().find(|(ip, _)| *ip == family.node.addr()).map(|(_, target)| *target)
-}
-
-fn proto(protocol: Protocol, family: Family) -> &'static str {
-    match (protocol, family) {
-        (Protocol::Tcp, Family::V4) => "tcp",
-        (Protocol::Udp, Family::V4) => "udp",
-        (Protocol::Sctp, Family::V4) => "sctp",
-        (Protocol::Tcp, Family::V6) => "tcp6",
-        (Protocol::Udp, Family::V6) => "udp6",
-        (Protocol::Sctp, Family::V6) => "sctp6",
-    }
 }
 
 /// Cookie of a service's flows, the same in every run: FNV-1a (64 bits) of its `namespace/name`.

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use api::annotation::GatewayMode;
 use api::host_port::Listen;
 
 use crate::gateway::flows::asked::{self, COOKIE};
@@ -16,6 +17,10 @@ const PRIORITY: u16 = 112;
 /// Adds the flows. `own` are the node's addresses on the bridge; other addresses of the node are served by its own stack.
 pub fn add(set: &mut FlowSet, inputs: &Inputs, own: &[IpAddr], ports: &HostPorts) {
     let Some(patch) = &inputs.patch else { return };
+    if inputs.mode == GatewayMode::Local {
+        // The node's stack serves them.
+        return;
+    }
     let Inputs { uplink, mac, .. } = inputs;
     for place in ports.keys() {
         for ip in addresses(ports, place, own) {

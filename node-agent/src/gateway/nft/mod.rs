@@ -6,6 +6,7 @@
 //! `arp slipstream_ports` are static. They drop packets that arrive on links of group [`OVS_ONLY_GROUP`]: OVS reads those links by
 //! packet socket, and the node's own stack must not handle the same packets a second time.
 
+pub mod local;
 pub mod udp;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use api::addr::Family;
 
 use super::flows::GENEVE;
+use local::{FromOutside, LocalGateway};
 use super::services::{NodeService, NodeServicePort};
 use api::Protocol;
 
@@ -34,6 +36,8 @@ pub struct Inputs {
     pub remote_nodes: BTreeSet<IpAddr>,
     /// Addresses of the other nodes by name.
     pub nodes: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// Set in gateway mode local.
+    pub local: Option<LocalGateway>,
 }
 
 /// Inputs for one address family.
@@ -90,6 +94,8 @@ struct Translations {
     internal_redirected: BTreeMap<Address, u16>,
     unsnat_ports: BTreeSet<(Protocol, u16)>,
     unsnat_services: BTreeSet<Address>,
+    /// Empty but in gateway mode local.
+    from_outside: FromOutside,
 }
 
 /// The table that follows services and nodes, as input of `nft -f`.
@@ -149,12 +155,16 @@ impl Translations {
             internal_redirected: BTreeMap::new(),
             unsnat_ports: BTreeSet::new(),
             unsnat_services: BTreeSet::new(),
+            from_outside: FromOutside::default(),
         };
         for service in services {
             let Some(cluster_ip) = service.cluster_ip(family) else { continue };
             for port in &service.ports {
                 found.add(inputs, service, cluster_ip, port);
                 found.add_elsewhere(all, service, port);
+                if all.local.is_some() && service.external_local {
+                    found.add_from_outside(inputs, service, port);
+                }
             }
         }
         found
@@ -227,6 +237,26 @@ impl Translations {
     }
 }
 
+impl Translations {
+    /// What clients outside get in gateway mode local of a port of a service with policy Local.
+    fn add_from_outside(&mut self, inputs: &FamilyInputs, service: &NodeService, port: &NodeServicePort) {
+        let proto = port.protocol;
+        let host_backend = port.local.iter().find(|(ip, _)| *ip == inputs.node).copied();
+        if let Some(node_port) = port.node_port {
+            let to = host_backend.unwrap_or((inputs.masquerade_local, node_port));
+            self.from_outside.node_ports.entry((proto, node_port)).or_insert(to);
+        }
+        for ip in service.external_ips_of(self.family) {
+            let address = (ip, proto, port.port);
+            if let Some(backend) = host_backend {
+                self.local_external.entry(address).or_insert(backend);
+            } else if port.node_port.is_none() && port.local_of(self.family).next().is_none() {
+                self.from_outside.refused.insert(address);
+            }
+        }
+    }
+}
+
 fn sets(out: &mut String, inputs: &Inputs, t: &Translations) {
     let Words { kind: ip, suffix, .. } = Words::of(t.family);
     let address = |(ip, proto, port): &Address| format!("{ip} . {} . {port}", proto.lower());
@@ -251,6 +281,16 @@ fn sets(out: &mut String, inputs: &Inputs, t: &Translations) {
     set("set unchanged_source_services", &kind, t.unsnat_services.iter().map(address).collect());
     let kind = "inet_proto . inet_service";
     set("set unchanged_source_node_ports", kind, t.unsnat_ports.iter().map(node_port).collect());
+    if inputs.local.is_some() {
+        let kind = format!("inet_proto . inet_service : {ip} . inet_service");
+        let elements = t.from_outside.node_ports.iter();
+        let elements = elements.map(|(k, v)| format!("{} : {}", node_port(k), target(v)));
+        set("map local_policy_node_ports", &kind, elements.collect());
+        if !t.from_outside.refused.is_empty() {
+            let kind = format!("{ip} . inet_proto . inet_service");
+            set("set without_backend", &kind, t.from_outside.refused.iter().map(address).collect());
+        }
+    }
 }
 
 fn set(out: &mut String, head: &str, kind: &str, elements: &[String]) {
@@ -284,6 +324,7 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
                 choice.collect::<Vec<_>>().join(", ")
             ));
         }
+        prerouting.extend(inputs.local.as_ref().map(|local| local.prerouting(t)));
         prerouting.extend([external.clone(), node_ports.clone()]);
         for ((proto, port), nodes) in &t.elsewhere {
             let choice = nodes.iter().enumerate().map(|(n, ip)| format!("{n} : {ip} . {port}"));
@@ -325,12 +366,13 @@ fn chains(out: &mut String, inputs: &Inputs, all: &[Translations]) {
     chain(out, "no_pmtud", "filter hook output priority filter", &pmtud);
     chain(out, "no_forged_tunnels", "filter hook forward priority filter", &forged);
     if let Some((name, addresses)) = &inputs.management {
-        chain(
-            out,
-            "management_snat",
-            "nat hook postrouting priority srcnat",
-            &management_snat(name, addresses, all),
-        );
+        let mut source = management_snat(name, addresses, all);
+        if let Some(local) = &inputs.local {
+            source.insert(1, local.keeps_clients());
+            chain(out, "forwarded", "filter hook forward priority filter", &local.forward(name));
+            local.chains(out, name, all);
+        }
+        chain(out, "management_snat", "nat hook postrouting priority srcnat", &source);
     }
 }
 

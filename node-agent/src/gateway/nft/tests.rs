@@ -1,7 +1,7 @@
 use super::*;
 use crate::gateway::services::fixture;
 
-fn inputs() -> Inputs {
+pub(super) fn inputs() -> Inputs {
     Inputs {
         families: vec![FamilyInputs {
             node: "172.18.0.2".parse().unwrap(),
@@ -10,11 +10,12 @@ fn inputs() -> Inputs {
         management: Some(("ovn-k8s-mp0".to_owned(), vec!["10.244.0.2".parse().unwrap()])),
         remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap()]),
         nodes: BTreeMap::from([("n2".to_owned(), BTreeSet::from(["172.18.0.3".parse().unwrap()]))]),
+        local: None,
     }
 }
 
 /// The elements of a set or map of the ruleset.
-fn elements(text: &str, head: &str) -> Vec<String> {
+pub(super) fn elements(text: &str, head: &str) -> Vec<String> {
     let at = text.find(&format!("{head} {{")).unwrap_or_else(|| panic!("no {head} in\n{text}"));
     let body = &text[at..at + text[at..].find("\n\t}").unwrap()];
     let Some((_, list)) = body.split_once("elements = { ") else { return Vec::new() };

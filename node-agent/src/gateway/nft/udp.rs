@@ -52,7 +52,7 @@ impl UdpTranslations {
                     self.0.entry(front).or_default().extend(targets);
                 }
             };
-        for ((protocol, port), target) in &found.node_ports {
+        for ((protocol, port), target) in found.node_ports.iter().chain(&found.from_outside.node_ports) {
             lead(Front::NodePort(*port), protocol, &mut std::iter::once(*target));
         }
         for ((protocol, port), nodes) in &found.elsewhere {

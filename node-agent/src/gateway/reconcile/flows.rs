@@ -37,6 +37,7 @@ impl Worker {
             anyhow::bail!("OVS has not assigned a port number to {} yet", self.names.port);
         };
         let inputs = flows::Inputs {
+            mode: gateway.context.config.gateway_mode,
             uplink,
             patch: number(&self.names.patch),
             mac: gateway.taken.journal.found.mac,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use api::MacAddr;
 use ipnet::IpNet;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, CacheInfo};
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -27,12 +27,31 @@ pub struct Neighbour {
 impl Netlink {
     /// Adds an address with its prefix length. IPv6 addresses are added without duplicate address detection, for immediate use.
     pub async fn add_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {
-        self.put_address(index, name, address, false).await
+        self.put_address(index, name, address, false, false).await
     }
 
     /// Adds an address as [`Netlink::add_address`] does; an existing address is not an error.
     pub async fn replace_address(&self, index: u32, name: &str, address: IpNet) -> Result<(), LinkError> {
-        self.put_address(index, name, address, true).await
+        self.put_address(index, name, address, true, false).await
+    }
+
+    /// Makes sure of an address that no connection gets as its source by the kernel's choice: an IPv6 address is deprecated (RFC 6724, rule 3
+    /// of source address selection). IPv4 has no such addresses; there the choice is one of the next hop's subnet.
+    pub async fn ensure_passive_address(
+        &self,
+        index: u32,
+        name: &str,
+        address: IpNet,
+    ) -> Result<(), LinkError> {
+        let there = self.address_messages(index, name).await?.into_iter();
+        let there = there.filter(|message| address_of(message) == Some(address)).collect::<Vec<_>>();
+        let is_passive = |message: &AddressMessage| {
+            address.addr().is_ipv4() || message.header.flags.contains(AddressHeaderFlags::Deprecated)
+        };
+        if there.iter().any(is_passive) {
+            return Ok(());
+        }
+        self.put_address(index, name, address, true, true).await
     }
 
     async fn put_address(
@@ -41,10 +60,17 @@ impl Netlink {
         name: &str,
         address: IpNet,
         replace: bool,
+        passive: bool,
     ) -> Result<(), LinkError> {
         let mut request = self.raw().address().add(index, address.addr(), address.prefix_len());
         if address.addr().is_ipv6() {
-            request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+            let message = request.message_mut();
+            message.header.flags |= AddressHeaderFlags::Nodad;
+            if passive {
+                let mut lifetimes = CacheInfo::default();
+                (lifetimes.ifa_preferred, lifetimes.ifa_valid) = (0, u32::MAX);
+                message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
+            }
         }
         let request = if replace { request.replace() } else { request };
         let object = || format!("{name} {address}");
@@ -73,11 +99,16 @@ impl Netlink {
 
     /// Lists addresses of an interface, including link-local ones, in the kernel's order.
     pub async fn addresses(&self, index: u32, name: &str) -> Result<Vec<IpNet>, LinkError> {
+        Ok(self.address_messages(index, name).await?.iter().filter_map(address_of).collect())
+    }
+
+    async fn address_messages(&self, index: u32, name: &str) -> Result<Vec<AddressMessage>, LinkError> {
         let found = self.listed(|| self.raw().address().get().set_link_index_filter(index).execute()).await;
-        let messages: Vec<AddressMessage> =
+        let mut messages: Vec<AddressMessage> =
             found.map_err(|e| LinkError::netlink(name, "list addresses", e))?;
         // Older kernels do not filter.
-        Ok(messages.iter().filter(|m| m.header.index == index).filter_map(address_of).collect())
+        messages.retain(|message| message.header.index == index);
+        Ok(messages)
     }
 
     /// Sets a permanent neighbour entry, replacing an existing one.

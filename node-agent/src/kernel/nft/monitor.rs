@@ -16,12 +16,25 @@ const SUBSYSTEM: u8 = 10;
 // Low byte of message types.
 const NEW_TABLE: u8 = 0;
 const GET_TABLE: u8 = 1;
+const NEW_CHAIN: u8 = 3;
+const GET_CHAIN: u8 = 4;
 const NEW_GENERATION: u8 = 15;
 const GET_GENERATION: u8 = 16;
 /// Attribute with the number of the last transaction (`NFTA_GEN_ID`), 32 bits, big-endian.
 const GENERATION: u16 = 1;
 /// Attribute with the name of the table, in messages about tables and their content (`NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, …).
 const TABLE_NAME: u16 = 1;
+// Attributes of a chain (`NFTA_CHAIN_…`): name, hook with its number as nested attribute `NFTA_HOOK_HOOKNUM`, policy.
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const HOOK_NUMBER: u16 = 1;
+const CHAIN_POLICY: u16 = 5;
+/// Hook of forwarded packets (`NF_INET_FORWARD`).
+const FORWARD: u32 = 2;
+/// Policy of a chain that lets nothing pass but what its rules accept (`NF_DROP`).
+const DROP: u32 = 0;
+/// Families whose chains see IP packets (`NFPROTO_…`), as `nft` names them.
+const FAMILIES: [(u8, &str); 3] = [(1, "inet"), (2, "ip"), (10, "ip6")];
 // linux/netlink.h
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
@@ -82,7 +95,21 @@ impl Monitor {
 /// # Errors
 /// The kernel does not reply.
 pub fn tables() -> io::Result<BTreeSet<(u8, String)>> {
-    let socket = ask(GET_TABLE, REQUEST_DUMP)?;
+    listed(GET_TABLE, |message| table(message).map(|name| (message.family, name)))
+}
+
+/// Lists the chains that drop forwarded packets unless one of their rules accepts them, as `nft list chain` names them. Chains of
+/// iptables are among them where it works by nftables.
+///
+/// # Errors
+/// The kernel does not reply.
+pub fn chains_that_drop_forwarded() -> io::Result<BTreeSet<String>> {
+    listed(GET_CHAIN, drops_forwarded)
+}
+
+/// Replies to a request for a list.
+fn listed<T: Ord>(what: u8, take: impl Fn(&Message<'_>) -> Option<T>) -> io::Result<BTreeSet<T>> {
+    let socket = ask(what, REQUEST_DUMP)?;
     let mut found = BTreeSet::new();
     loop {
         let (datagram, _) = socket.recv_from_full()?;
@@ -90,9 +117,9 @@ pub fn tables() -> io::Result<BTreeSet<(u8, String)>> {
             match message.kind {
                 DONE => return Ok(found),
                 ERROR => {
-                    return Err(io::Error::other("the kernel rejects the request to list nftables tables"));
+                    return Err(io::Error::other("the kernel rejects the request to list what nftables has"));
                 }
-                _ => found.extend(table(&message).map(|name| (message.family, name))),
+                _ => found.extend(take(&message)),
             }
         }
     }
@@ -144,8 +171,23 @@ fn table(message: &Message<'_>) -> Option<String> {
 }
 
 fn name(message: &Message<'_>) -> Option<String> {
-    let text = attribute(message.attributes, TABLE_NAME)?.split(|byte| *byte == 0).next()?;
+    text(message, TABLE_NAME)
+}
+
+fn text(message: &Message<'_>, kind: u16) -> Option<String> {
+    let text = attribute(message.attributes, kind)?.split(|byte| *byte == 0).next()?;
     String::from_utf8(text.to_vec()).ok()
+}
+
+/// The chain that the message lists, if it drops forwarded packets by policy.
+fn drops_forwarded(message: &Message<'_>) -> Option<String> {
+    let number = |attributes, kind| Some(u32::from_be_bytes(attribute(attributes, kind)?.try_into().ok()?));
+    let family = FAMILIES.iter().find(|(family, _)| *family == message.family)?.1;
+    let hook = number(attribute(message.attributes, CHAIN_HOOK)?, HOOK_NUMBER)?;
+    let drops = message.is(SUBSYSTEM, NEW_CHAIN)
+        && hook == FORWARD
+        && number(message.attributes, CHAIN_POLICY)? == DROP;
+    drops.then(|| Some(format!("{family} {} {}", name(message)?, text(message, CHAIN_NAME)?)))?
 }
 
 #[cfg(test)]
@@ -181,5 +223,42 @@ mod tests {
         assert_eq!(touched(&all), [8, 9]);
         assert_eq!(touched(&all[..all.len() - 3]), [8, 9], "the last one is cut short");
         assert!(touched(&[1, 2, 3]).is_empty());
+    }
+
+    #[test]
+    fn chains_that_drop_forwarded_packets_are_told_from_others() {
+        let told = |family: u8, hook: u32, policy: u32| {
+            let text = |kind, text: &str| nfnetlink::encoded(kind, format!("{text}\0").as_bytes());
+            let number = |kind, number: u32| nfnetlink::encoded(kind, &number.to_be_bytes());
+            let attributes = [
+                text(TABLE_NAME, "filter"),
+                text(CHAIN_NAME, "FORWARD"),
+                nfnetlink::encoded(CHAIN_HOOK, &number(HOOK_NUMBER, hook)),
+                number(CHAIN_POLICY, policy),
+            ];
+            let mut bytes = nfnetlink::message(SUBSYSTEM, NEW_CHAIN, 0, &attributes.concat());
+            bytes[HEADERS - 4] = family;
+            messages(&bytes).find_map(|message| drops_forwarded(&message))
+        };
+        assert_eq!(told(2, FORWARD, DROP).as_deref(), Some("ip filter FORWARD"));
+        assert_eq!(told(1, FORWARD, DROP).as_deref(), Some("inet filter FORWARD"));
+        assert_eq!(told(2, FORWARD, 1), None, "policy accept");
+        assert_eq!(told(2, 1, DROP), None, "hook input");
+        assert_eq!(told(5, FORWARD, DROP), None, "family netdev");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the rules of a firewall")]
+    fn a_chain_that_drops_is_found_in_the_kernel() {
+        use test_support::namespaces::Netns;
+
+        Netns::new("chains").run(|| {
+            let rules = "table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; \
+                         chain INPUT { type filter hook input priority 0; policy drop; }; chain sub { }; }";
+            let done = std::process::Command::new("nft").arg(rules).status().unwrap();
+            assert!(done.success());
+            let found = chains_that_drop_forwarded().unwrap();
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), ["ip filter FORWARD"]);
+        });
     }
 }
