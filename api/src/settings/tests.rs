@@ -107,7 +107,7 @@ fn what_is_not_supported_is_refused_with_what_to_do() {
 fn the_mode_of_a_gateway_has_two_flags_and_a_key() {
     use GatewayMode::{Local, Shared};
     let none = Sources::default();
-    let mode = |line: &str, sources| agent(line, sources).unwrap().0.gateway_mode;
+    let mode = |line: &str, sources: &Sources| agent(line, sources).unwrap().0.gateway_mode;
     assert_eq!(mode("-init-node=n1 -init-gateways -gateway-local", &none), Local);
     assert_eq!(mode("-init-node=n1 -gateway-local=false", &none), Shared);
     assert_eq!(mode("-init-node=n1 -gateway-mode=local", &none), Local);

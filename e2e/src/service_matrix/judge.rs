@@ -87,33 +87,41 @@ fn said(outcome: &Outcome) -> String {
 impl Answered<'_> {
     /// Why the caches did not carry the last connection as they must, on any of its nodes.
     pub(super) fn wrong_speed(&self, udp: bool, caches: &Caches) -> Option<String> {
+        self.wrong_from(0, None, udp, caches)
+    }
+
+    /// The same for this leg and those after it. `port`: the source's port after the leg before, where it is known.
+    fn wrong_from(
+        &self,
+        number: usize,
+        port: Option<u16>,
+        udp: bool,
+        caches: &Caches,
+    ) -> Option<String> {
         let legs = &self.way.legs;
-        let mut port = None;
-        for (number, leg) in legs.iter().enumerate() {
-            // The management port's client may have got another port from the node.
-            let before = match number {
-                0 if leg.from != Side::Management => Some(self.client.port()),
-                _ if leg.anew => None,
-                _ => port,
-            };
-            let after = (number + 1 == legs.len()).then_some(self.seen.port());
-            let flows = caches.get(&leg.node).map(Vec::as_slice).unwrap_or_default();
+        let leg = legs.get(number)?;
+        // The management port's client may have got another port from the node.
+        let before = match number {
+            0 if leg.from != Side::Management => Some(self.client.port()),
+            _ if leg.anew => None,
+            _ => port,
+        };
+        let after = (number + 1 == legs.len()).then_some(self.seen.port());
+        let flows = caches.get(&leg.node).map(Vec::as_slice).unwrap_or_default();
+        // Where the port is not known there may be several connections; that of this client has all the legs after this one.
+        let candidates = match before {
+            Some(_) => vec![before],
+            None => Carried::ports(leg, udp, after, flows),
+        };
+        let mut wrong = None;
+        for before in candidates {
             let carried = Carried::find(leg, udp, before, after, flows);
-            let place = format!("{} {:?} to {:?}", leg.node.name(), leg.from, leg.to);
-            let wrong = if leg.back {
-                (carried.there > 0 || carried.back > 0).then_some("fast, though sent back,")
-            } else {
-                (carried.there < CARRIED || carried.back < CARRIED).then_some("not fast")
-            };
-            if let Some(wrong) = wrong {
-                return Some(format!(
-                    "{wrong} on {place}: {} packets there and {} back",
-                    carried.there, carried.back
-                ));
+            wrong = carried.wrong(leg).or_else(|| self.wrong_from(number + 1, carried.port, udp, caches));
+            if wrong.is_none() {
+                break;
             }
-            port = carried.port;
         }
-        None
+        wrong
     }
 }
 
@@ -126,6 +134,32 @@ struct Carried {
 }
 
 impl Carried {
+    /// The source's ports of all connections that are carried there; unknown if there is none.
+    fn ports(leg: &Leg, udp: bool, after: Option<u16>, flows: &[Flow]) -> Vec<Option<u16>> {
+        let of_leg = |flow: &&Flow| {
+            let (source, destination) = translated(flow);
+            (flow.flow.protocol == CachedProtocol::Udp) == udp
+                && flow.flow.source.ip() == leg.before.source
+                && flow.flow.destination == leg.before.destination
+                && (source.ip(), destination) == (leg.after.source, leg.after.destination)
+                && after.is_none_or(|port| source.port() == port)
+        };
+        let ports: Vec<Option<u16>> =
+            flows.iter().filter(of_leg).map(|flow| Some(flow.flow.source.port())).collect();
+        if ports.is_empty() { vec![None] } else { ports }
+    }
+
+    /// Why the leg is not as fast as it must be, or not as slow.
+    fn wrong(&self, leg: &Leg) -> Option<String> {
+        let wrong = if leg.back {
+            (self.there > 0 || self.back > 0).then_some("fast, though sent back,")
+        } else {
+            (self.there < CARRIED || self.back < CARRIED).then_some("not fast")
+        };
+        let place = format!("{} {:?} to {:?}", leg.node.name(), leg.from, leg.to);
+        wrong.map(|wrong| format!("{wrong} on {place}: {} packets there and {} back", self.there, self.back))
+    }
+
     /// `before` and `after`: the source's port, where it is known.
     fn find(leg: &Leg, udp: bool, before: Option<u16>, after: Option<u16>, flows: &[Flow]) -> Self {
         let matches = |end: SocketAddr, ip: IpAddr, port: Option<u16>| {
@@ -279,5 +313,26 @@ mod tests {
         assert_eq!(answered.wrong_speed(true, &caches("udp", [0, 0])), None);
         let wrong = answered.wrong_speed(true, &caches("udp", [95, 95])).unwrap();
         assert!(wrong.contains("fast, though sent back, on n1"), "{wrong}");
+    }
+
+    #[test]
+    fn behind_a_port_that_the_node_chose_the_connection_is_the_one_that_has_all_legs() {
+        let local = super::super::world::World { local_gateway: true, ..world() };
+        let cell = Cell { client: Client::FarHost, target: Target::ClusterIp, ..cell(Kind { backends: Backends::Host, ..FREE }) };
+        let ways = ways(&cell, &local);
+        let mut seen = outcome(&["host-n1:7300 172.18.0.3:5001"]);
+        seen.talks[0].from = Some("169.254.169.2:4000".parse().unwrap());
+        let answered = answers(&cell, &ways, &seen, 100).unwrap().unwrap();
+        let one = |client: &str, packets| {
+            let ends = [client, "172.18.0.2:7300"];
+            [flow("tcp", ends, ends, packets), flow("tcp", [ends[1], client], [ends[1], client], packets)]
+        };
+        // The other connection has more packets, and is not the one that the server saw.
+        let n2 = [one("172.18.0.3:5002", 900), one("172.18.0.3:5001", 95)].concat();
+        let n1 = one("172.18.0.3:5001", 95).to_vec();
+        let all: Caches = [(Node::N1, n1), (Node::N2, n2.clone())].into();
+        assert_eq!(answered.wrong_speed(false, &all), None);
+        let lacking: Caches = [(Node::N1, one("172.18.0.3:5002", 900).to_vec()), (Node::N2, n2)].into();
+        assert!(answered.wrong_speed(false, &lacking).is_some());
     }
 }

@@ -139,7 +139,8 @@ pub async fn run(
             () = sleep_until(worker.stale_udp.next()) => {
                 let families = worker.gateway.reach.families.iter();
                 let own = families.map(|f| Own { address: f.address.addr(), masquerade: f.masquerade.addresses.host });
-                let here = Here { own: own.collect(), host_ports: worker.host_ports.as_ref().map(host_ports::udp) };
+                let (host_ports, local) = (worker.host_ports.as_ref().map(host_ports::udp), worker.is_local());
+                let here = Here { own: own.collect(), host_ports, node_serves_outside: local };
                 worker.stale_udp.end_due(worker.view.services.udp_in_force(), here, &worker.gateway.context);
             }
             changed = host_ports.changed() => {

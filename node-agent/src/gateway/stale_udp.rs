@@ -83,6 +83,8 @@ pub(super) struct Here {
     pub(super) own: Vec<Own>,
     /// UDP host ports of this node's pods; none: not known yet.
     pub(super) host_ports: Option<BTreeSet<u16>>,
+    /// Gateway mode local: clients outside are served by the node's stack, to which OVS passes what they send as it is.
+    pub(super) node_serves_outside: bool,
 }
 
 /// An address of the node.
@@ -379,14 +381,8 @@ impl Round {
     }
 
     fn is_stale(&self, tracked: &Tracked) -> bool {
-        if tracked.zone == 0 && !self.userspace {
-            // The kernel's own zone: connections of the host, whose translations are nftables', and the source translation of OVN's gateway
-            // router, which meets what load balancers have translated already.
-            return false;
-        }
         let backend = tracked.translated_to().map(|to| (to.ip(), to.port()));
-        if backend.is_none() && BRIDGE_ZONES.contains(&tracked.zone) {
-            // The node's own connections meet a load balancer behind the bridge.
+        if !is_balanced(tracked.zone, self.userspace, backend.is_some()) {
             return false;
         }
         let (client, asked) = tracked.original;
@@ -413,6 +409,10 @@ impl Round {
     fn concerns(&self, client: IpAddr, destination: (IpAddr, u16), backend: Option<Backend>) -> bool {
         let backend = backend.map(|backend| as_services_name_it(&self.here.own, backend));
         let client = whose(client, &self.cluster, &self.here.own);
+        if self.here.node_serves_outside && backend.is_none() && client == Client::Outside {
+            // The node's stack translates behind the bridge.
+            return false;
+        }
         let due = is_due(&self.stale, &self.here.own, destination, backend, client);
         let is_own = is_own(&self.here.own, destination.0);
         let stale = |all: &InForce| all.stale(destination, is_own, backend, client);
@@ -443,6 +443,16 @@ impl Round {
     fn failed(&self, error: &UnixctlError) {
         self.metrics.stale_udp_failed();
         tracing::warn!(%error, "cannot end stale UDP connections; clients that go on sending may stay with removed backends");
+    }
+}
+
+/// Whether OVN's load balancers decide on connections of a zone. On those that are not translated in the bridge's zones they do so later.
+/// The userspace datapath's zone 0 is that of a gateway router; the kernel's has the host's own connections, which nftables translates, and
+/// of the gateway router's only what load balancers have translated before.
+fn is_balanced(zone: u16, userspace: bool, translated: bool) -> bool {
+    match zone {
+        0 => userspace,
+        zone => translated || !BRIDGE_ZONES.contains(&zone),
     }
 }
 

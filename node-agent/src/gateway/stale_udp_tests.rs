@@ -162,3 +162,14 @@ fn a_traffic_policy_concerns_its_own_clients_only() {
         assert_eq!(tuples(&stale.first().copied().unwrap(), &own, true).len(), 1);
     }
 }
+
+#[test]
+fn the_kernels_own_connections_are_not_taken_for_those_of_load_balancers() {
+    // A process of the node asks a cluster address, and its own node port, which nftables translates to the cluster address.
+    for translated in [false, true] {
+        assert!(!is_balanced(0, false, translated));
+        assert!(is_balanced(0, true, translated), "a gateway router's");
+        assert!(is_balanced(13, false, translated) && is_balanced(13, true, translated));
+        assert_eq!(is_balanced(64_001, false, translated), translated);
+    }
+}

@@ -9,7 +9,7 @@ use crate::gateway::nft::local::LocalGateway;
 use crate::kernel::nft::monitor;
 
 impl Worker {
-    fn is_local(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         self.gateway.context.config.gateway_mode == GatewayMode::Local
     }
 
