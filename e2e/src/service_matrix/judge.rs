@@ -116,12 +116,21 @@ impl Answered<'_> {
         let mut wrong = None;
         for before in candidates {
             let carried = Carried::find(leg, udp, before, after, flows);
-            wrong = carried.wrong(leg).or_else(|| self.wrong_from(number + 1, carried.port, udp, caches));
+            let judged = if self.is_starved(leg) { None } else { carried.wrong(leg) };
+            wrong = judged.or_else(|| self.wrong_from(number + 1, carried.port, udp, caches));
             if wrong.is_none() {
                 break;
             }
         }
         wrong
+    }
+}
+
+impl Answered<'_> {
+    /// Whether all packets of the connection, which OVS sends back by the bridge's port, may use up that port's share of notes on this leg.
+    fn is_starved(&self, leg: &Leg) -> bool {
+        let by_bridge = leg.from == Side::Bridge || leg.to == Side::Bridge;
+        by_bridge && !leg.back && self.way.legs.iter().any(|other| other.back && other.node == leg.node)
     }
 }
 
@@ -318,17 +327,18 @@ mod tests {
     #[test]
     fn behind_a_port_that_the_node_chose_the_connection_is_the_one_that_has_all_legs() {
         let local = super::super::world::World { local_gateway: true, ..world() };
-        let cell = Cell { client: Client::FarHost, target: Target::ClusterIp, ..cell(Kind { backends: Backends::Host, ..FREE }) };
+        let cell = Cell { client: Client::FarPod, target: Target::ClusterIp, ..cell(Kind { backends: Backends::Host, ..FREE }) };
         let ways = ways(&cell, &local);
         let mut seen = outcome(&["host-n1:7300 172.18.0.3:5001"]);
-        seen.talks[0].from = Some("169.254.169.2:4000".parse().unwrap());
+        seen.talks[0].from = Some("10.244.1.4:4000".parse().unwrap());
         let answered = answers(&cell, &ways, &seen, 100).unwrap().unwrap();
         let one = |client: &str, packets| {
             let ends = [client, "172.18.0.2:7300"];
             [flow("tcp", ends, ends, packets), flow("tcp", [ends[1], client], [ends[1], client], packets)]
         };
         // The other connection has more packets, and is not the one that the server saw.
-        let n2 = [one("172.18.0.3:5002", 900), one("172.18.0.3:5001", 95)].concat();
+        let pod = one("10.244.1.4:4000", 95);
+        let n2 = [pod, one("172.18.0.3:5002", 900), one("172.18.0.3:5001", 95)].concat();
         let n1 = one("172.18.0.3:5001", 95).to_vec();
         let all: Caches = [(Node::N1, n1), (Node::N2, n2.clone())].into();
         assert_eq!(answered.wrong_speed(false, &all), None);

@@ -6,7 +6,7 @@
 //! unless the policy is Local. A node's own processes reach pods of their node, and services with an internal policy Local, by the management port.
 //!
 //! In gateway mode local the node's own stack stands between the uplink and OVN. It translates what comes from outside to the cluster
-//! address, or with policy Local to the node's switch, and what pods send to the outside, and what the gateway router does, to its own address.
+//! address, or with policy Local to the node's switch, and the source of what pods send to the outside to its own address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -277,11 +277,8 @@ impl Meeting {
         let mut after = Ends { source, destination };
         let mut leg = Leg { node: self.node, from, to, before: self.ends, after, back: false, anew: false };
         let mut seen = source;
-        if to == Side::Outside && world.local_gateway {
-            (leg.to, leg.after.source) = match self.place {
-                Place::Gateway(_) => (Side::Bridge, masquerade(1, six)),
-                Place::Switch(_) | Place::Node(_) => (Side::Management, self.ends.source),
-            };
+        if to == Side::Outside && world.local_gateway && matches!(self.place, Place::Switch(_)) {
+            (leg.to, leg.after.source) = (Side::Management, self.ends.source);
             seen = self.node.address(six);
             after.source = seen;
         }

@@ -6,8 +6,8 @@
 //! OVN, 2 came from the node. Tables, priorities, zones and marks are those of ovn-kubernetes, so that nodes of both can be
 //! inspected in the same way.
 //!
-//! In gateway mode local everything from the outside is the node's, whose stack translates what is for services, and what OVN sends to the
-//! outside goes to the node's stack as well, with `.1` as source.
+//! In gateway mode local connections that come from the outside are the node's, whose stack translates what is for services; what OVN's
+//! gateway router itself begins leaves by the bridge as in mode shared.
 
 pub mod asked;
 mod service;
@@ -17,9 +17,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use api::MacAddr;
 use api::addr::Family;
 use api::annotation::GatewayMode;
-use api::{MacAddr, Protocol};
 use ipnet::IpNet;
 
 use super::services::NodeService;
@@ -186,9 +186,6 @@ pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
     for family in &inputs.families {
         let words = Words::of(Family::of_net(&family.node));
         outside(&mut set, inputs, family, &words, patch);
-        if inputs.mode == GatewayMode::Local {
-            by_the_node(&mut set, family, &words, patch);
-        }
         masquerade(&mut set, family, &words, patch);
         replies(&mut set, inputs, &words, patch);
     }
@@ -266,15 +263,13 @@ fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Wo
         format!("ct(commit,zone=64000,nat(src={node}),exec(load:0x1->NXM_NX_CT_MARK[])),output:{uplink}"),
     );
     let near = net(&family.node);
-    if inputs.mode == GatewayMode::Shared {
-        set.add(
-            c,
-            0,
-            102,
-            format!("{ip},in_port={patch},dl_src={mac},{destination}={near}"),
-            format!("{},NORMAL", commit(1)),
-        );
-    }
+    set.add(
+        c,
+        0,
+        102,
+        format!("{ip},in_port={patch},dl_src={mac},{destination}={near}"),
+        format!("{},NORMAL", commit(1)),
+    );
     set.add(
         c,
         0,
@@ -291,16 +286,6 @@ fn outside(set: &mut FlowSet, inputs: &Inputs, family: &FamilyInputs, words: &Wo
     );
     set.add(c, 0, 100, format!("{ip},in_port=LOCAL"), format!("{},output:{uplink}", commit(2)));
     set.add(c, 0, 50, format!("{ip},dl_dst={mac}"), "ct(table=1,zone=64000,nat)");
-}
-
-/// What OVN sends with the node's address goes to the node's stack from `.1`, and out by the node's routes.
-fn by_the_node(set: &mut FlowSet, family: &FamilyInputs, words: &Words, patch: &str) {
-    let node = family.node.addr();
-    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
-        let proto = protocol_of(protocol, Family::of(node));
-        let matches = format!("{proto},in_port={patch},{}={node}", words.source);
-        set.add(BASE_COOKIE, 0, 175, matches, "ct(table=4,zone=64001)");
-    }
 }
 
 /// Between node and OVN: the node connects to services from `.2`, OVN connects to the node's own address from `.1`.
@@ -355,18 +340,6 @@ fn replies(set: &mut FlowSet, inputs: &Inputs, words: &Words, patch: &str) {
 fn discovery(set: &mut FlowSet) {
     for kind in [ROUTER_ADVERTISEMENT, NEIGHBOUR_ADVERTISEMENT] {
         set.add(BASE_COOKIE, 1, 14, format!("icmp6,icmp_type={kind}"), "FLOOD");
-    }
-}
-
-/// A transport protocol in one address family, as in matches.
-fn protocol_of(protocol: Protocol, family: Family) -> &'static str {
-    match (protocol, family) {
-        (Protocol::Tcp, Family::V4) => "tcp",
-        (Protocol::Udp, Family::V4) => "udp",
-        (Protocol::Sctp, Family::V4) => "sctp",
-        (Protocol::Tcp, Family::V6) => "tcp6",
-        (Protocol::Udp, Family::V6) => "udp6",
-        (Protocol::Sctp, Family::V6) => "sctp6",
     }
 }
 

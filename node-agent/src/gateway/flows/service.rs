@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use api::addr::Family;
 use api::annotation::GatewayMode;
 
-use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words, asked, protocol_of};
+use super::{FamilyInputs, FlowSet, HOST_BACKEND_COOKIE, Inputs, Words, asked};
 use crate::gateway::services::{NodeService, NodeServicePort};
-use api::NamespacedName;
+use api::{NamespacedName, Protocol};
 
 /// Priority of all service flows.
 const PRIORITY: u16 = 110;
@@ -67,7 +67,7 @@ fn add_ovn(
 ) {
     let Inputs { uplink, mac, .. } = inputs;
     let Words { source, destination, .. } = Words::of(family);
-    let proto = protocol_of(port.protocol, family);
+    let proto = proto(port.protocol, family);
     let mut pair = |to: String, from: String, own: bool| {
         let action = if own { asked::action(set, patch) } else { format!("output:{patch}") };
         set.add(cookie, 0, PRIORITY, format!("{proto},in_port={uplink},{to}"), action);
@@ -98,7 +98,7 @@ fn add_host_backend(
     let kind = Family::of_net(&family.node);
     let destination = Words::of(kind).destination;
     let to = SocketAddr::new(family.node.addr(), target);
-    let proto = protocol_of(port.protocol, kind);
+    let proto = proto(port.protocol, kind);
     let c = HOST_BACKEND_COOKIE;
     let actions = format!("ct(commit,table=6,zone=64003,nat(dst={to}))");
     if let Some(node_port) = port.node_port {
@@ -125,6 +125,17 @@ fn host_backend(family: &FamilyInputs, service: &NodeService, port: &NodeService
         return None;
     }
     port.local.iter().find(|(ip, _)| *ip == family.node.addr()).map(|(_, target)| *target)
+}
+
+fn proto(protocol: Protocol, family: Family) -> &'static str {
+    match (protocol, family) {
+        (Protocol::Tcp, Family::V4) => "tcp",
+        (Protocol::Udp, Family::V4) => "udp",
+        (Protocol::Sctp, Family::V4) => "sctp",
+        (Protocol::Tcp, Family::V6) => "tcp6",
+        (Protocol::Udp, Family::V6) => "udp6",
+        (Protocol::Sctp, Family::V6) => "sctp6",
+    }
 }
 
 /// Cookie of a service's flows, the same in every run: FNV-1a (64 bits) of its `namespace/name`.

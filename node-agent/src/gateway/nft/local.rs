@@ -22,8 +22,6 @@ pub struct LocalGateway {
     pub subnets: Vec<IpNet>,
     /// Masquerade ranges.
     pub masquerade: Vec<IpNet>,
-    /// The addresses of the masquerade ranges that represent OVN (`.1`).
-    pub masquerade_ovn: Vec<IpAddr>,
 }
 
 /// What services with policy Local do for clients outside in this mode.
@@ -68,9 +66,6 @@ impl LocalGateway {
     /// The chains that only this mode has.
     pub(super) fn chains(&self, out: &mut String, management: &str, all: &[Translations]) {
         let mut rules = vec![format!("oifname \"{management}\" return")];
-        for ovn in &self.masquerade_ovn {
-            rules.push(format!("{} saddr {ovn} masquerade", Words::of(Family::of(*ovn)).ip));
-        }
         for family in [Family::V4, Family::V6] {
             for subnet in self.subnets_of(family) {
                 // Two processors that choose a port at the same time must not choose the same one, or the later packet is lost.
@@ -107,7 +102,6 @@ mod tests {
             bridge: "breth0".to_owned(),
             subnets: vec!["10.244.0.0/24".parse().unwrap()],
             masquerade: vec!["169.254.169.0/29".parse().unwrap()],
-            masquerade_ovn: vec!["169.254.169.1".parse().unwrap()],
         };
         Inputs { local: Some(local), ..inputs() }
     }
@@ -120,15 +114,11 @@ mod tests {
     #[test]
     fn translations_are_those_of_the_reference_in_this_mode() {
         let text = services_table(&local(), &fixture::reference_services("n1"));
-        // The reference's rules: ETP, local-gw-masq and pod-subnet-masq.
+        // The reference's rules: ETP and pod-subnet-masq.
         assert_eq!(elements(&text, "map local_policy_node_ports"), ["tcp . 30081 : 169.254.169.3 . 30081"]);
         assert_eq!(
             chain_of(&text, "local_gateway_masquerade"),
-            [
-                "oifname \"ovn-k8s-mp0\" return",
-                "ip saddr 169.254.169.1 masquerade",
-                "ip saddr 10.244.0.0/24 masquerade fully-random"
-            ]
+            ["oifname \"ovn-k8s-mp0\" return", "ip saddr 10.244.0.0/24 masquerade fully-random"]
         );
         let order = chain_of(&text, "prerouting");
         let at = |part: &str| order.iter().position(|rule| rule.contains(part)).unwrap();

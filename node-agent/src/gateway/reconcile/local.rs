@@ -15,12 +15,10 @@ impl Worker {
 
     /// What the rules of this mode depend on, if this is the mode.
     pub(super) fn local_gateway(&self) -> Option<LocalGateway> {
-        let ranges = || self.gateway.masquerade.iter();
         self.is_local().then(|| LocalGateway {
             bridge: self.gateway.bridge().to_owned(),
             subnets: self.management.as_ref().map(|port| port.subnets.clone()).unwrap_or_default(),
-            masquerade: ranges().map(|range| range.subnet).collect(),
-            masquerade_ovn: ranges().map(|range| range.addresses.ovn).collect(),
+            masquerade: self.gateway.masquerade.iter().map(|range| range.subnet).collect(),
         })
     }
 
