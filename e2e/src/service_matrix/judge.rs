@@ -337,7 +337,13 @@ mod tests {
             [flow("tcp", ends, ends, packets), flow("tcp", [ends[1], client], [ends[1], client], packets)]
         };
         // The other connection has more packets, and is not the one that the server saw.
-        let pod = one("10.244.1.4:4000", 95);
+        let service = local.cluster(&cell).to_string();
+        let (asked, sent) = (["10.244.1.4:4000", service.as_str()], ["10.244.1.4:4000", "172.18.0.2:7300"]);
+        let back = |ends: [&'static str; 2]| [ends[1], ends[0]];
+        let pod = [
+            flow("tcp", asked, sent, 95),
+            flow("tcp", back(sent), [service.as_str(), asked[0]], 95),
+        ];
         let n2 = [pod, one("172.18.0.3:5002", 900), one("172.18.0.3:5001", 95)].concat();
         let n1 = one("172.18.0.3:5001", 95).to_vec();
         let all: Caches = [(Node::N1, n1), (Node::N2, n2.clone())].into();
