@@ -142,7 +142,8 @@ fn in_mode(mode: &str) -> [Input; 2] {
     [1, 2].map(|number| {
         let mut node = common::node(&format!("n{number}"), number);
         let gateway = &mut node["metadata"]["annotations"]["k8s.ovn.org/l3-gateway-config"];
-        let changed = gateway.as_str().unwrap().replace("\"mode\":\"shared\"", &format!("\"mode\":\"{mode}\""));
+        let changed =
+            gateway.as_str().unwrap().replace("\"mode\":\"shared\"", &format!("\"mode\":\"{mode}\""));
         *gateway = changed.into();
         nodes(Watched::Apply(node))
     })
@@ -184,7 +185,10 @@ async fn gateways_of_mode_local_are_those_of_the_reference_and_can_be_changed_ba
     later.feed(common::lists(known.to_vec(), vec![])).await;
     let routes = |tables: Value| -> Vec<Value> {
         let rows = tables["Logical_Router_Static_Route"].as_array().unwrap().clone();
-        rows.into_iter().map(|row| row["_name"].clone()).filter(|name| name.to_string().contains("src-ip")).collect()
+        rows.into_iter()
+            .map(|row| row["_name"].clone())
+            .filter(|name| name.to_string().contains("src-ip"))
+            .collect()
     };
     later.settle_until(|| routes(northbound(&server)) == routes(shared())).await;
     assert_eq!(routes(northbound(&server)), routes(shared()));

@@ -1,6 +1,8 @@
 //! Words of ovn-kubernetes and of what it was before, and what they are here. `docs/seeds.md` explains them; a test compares.
 
-use super::conversion::{Converted, boolean, encapsulation, file, gateway_local, gateway_mode, level, server, vlan};
+use super::conversion::{
+    Converted, boolean, encapsulation, file, gateway_local, gateway_mode, level, server, vlan,
+};
 
 /// Which program reads the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

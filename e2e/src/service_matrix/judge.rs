@@ -91,13 +91,7 @@ impl Answered<'_> {
     }
 
     /// The same for this leg and those after it. `port`: the source's port after the leg before, where it is known.
-    fn wrong_from(
-        &self,
-        number: usize,
-        port: Option<u16>,
-        udp: bool,
-        caches: &Caches,
-    ) -> Option<String> {
+    fn wrong_from(&self, number: usize, port: Option<u16>, udp: bool, caches: &Caches) -> Option<String> {
         let legs = &self.way.legs;
         let leg = legs.get(number)?;
         // The management port's client may have got another port from the node.
@@ -327,7 +321,11 @@ mod tests {
     #[test]
     fn behind_a_port_that_the_node_chose_the_connection_is_the_one_that_has_all_legs() {
         let local = super::super::world::World { local_gateway: true, ..world() };
-        let cell = Cell { client: Client::FarPod, target: Target::ClusterIp, ..cell(Kind { backends: Backends::Host, ..FREE }) };
+        let cell = Cell {
+            client: Client::FarPod,
+            target: Target::ClusterIp,
+            ..cell(Kind { backends: Backends::Host, ..FREE })
+        };
         let ways = ways(&cell, &local);
         let mut seen = outcome(&["host-n1:7300 172.18.0.3:5001"]);
         seen.talks[0].from = Some("10.244.1.4:4000".parse().unwrap());
@@ -340,10 +338,7 @@ mod tests {
         let service = local.cluster(&cell).to_string();
         let (asked, sent) = (["10.244.1.4:4000", service.as_str()], ["10.244.1.4:4000", "172.18.0.2:7300"]);
         let back = |ends: [&'static str; 2]| [ends[1], ends[0]];
-        let pod = [
-            flow("tcp", asked, sent, 95),
-            flow("tcp", back(sent), [service.as_str(), asked[0]], 95),
-        ];
+        let pod = [flow("tcp", asked, sent, 95), flow("tcp", back(sent), [service.as_str(), asked[0]], 95)];
         let n2 = [pod, one("172.18.0.3:5002", 900), one("172.18.0.3:5001", 95)].concat();
         let n1 = one("172.18.0.3:5001", 95).to_vec();
         let all: Caches = [(Node::N1, n1), (Node::N2, n2.clone())].into();

@@ -224,9 +224,7 @@ fn arriving_at_the_stack(
     match (target, is_local) {
         (Target::HostPort, _) => to(ends.destination, Place::Node(Some(Side::Management))),
         (_, true) if host_backend => to(ends.destination, Place::Node(None)),
-        (_, true) => {
-            to((masquerade(3, six), node_port(&kind)).into(), Place::Switch(Side::Management))
-        }
+        (_, true) => to((masquerade(3, six), node_port(&kind)).into(), Place::Switch(Side::Management)),
         (_, false) => to(world.cluster(cell), Place::Gateway(Side::Bridge)),
     }
 }

@@ -42,7 +42,11 @@ const SCENES: &[Scene] = &[
     ("gateway", "another default gateway is followed, and the old one does not come back", follow::gateway),
     ("address", "another address of the node is followed", follow::address),
     ("flush", "nftables, rules and routes that somebody flushed come back", taken::flushed),
-    ("mode", "a node in gateway mode local sends by its own stack, and in mode shared again by OVN", mode::run),
+    (
+        "mode",
+        "a node in gateway mode local sends by its own stack, and in mode shared again by OVN",
+        mode::run,
+    ),
     ("pair", "an address of a keepalived pair comes and goes, and is nobody's own", pair::keepalived),
     (
         "watchdog",

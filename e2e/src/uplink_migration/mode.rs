@@ -131,7 +131,10 @@ fn nowhere(world: &World<'_>) -> Result<()> {
     let outcome = expect::settle(world.bed, &World::pod("a"), to, &Expect::Dropped, Duration::ZERO).1;
     outcome.map_err(|seen| anyhow!("a -> an address that is nowhere: {seen}"))?;
     let packets = received(world)?.saturating_sub(before);
-    ensure!(packets < PACKETS, "a client that gave up after 2 s made {packets} packets at the management port");
+    ensure!(
+        packets < PACKETS,
+        "a client that gave up after 2 s made {packets} packets at the management port"
+    );
     ensure!(packets > 0, "its packets did not reach the management port");
     Ok(())
 }

@@ -35,7 +35,8 @@ impl<'a> World<'a> {
 
     /// Makes what the scenes need.
     pub(super) fn new(bed: &'a Bed) -> Result<Self> {
-        let world = Self { bed, objects: Objects { bed, namespace: Self::NAMESPACE, heal: SOON, soon: SOON } };
+        let world =
+            Self { bed, objects: Objects { bed, namespace: Self::NAMESPACE, heal: SOON, soon: SOON } };
         world.objects.make_namespace()?;
         world.pod_of("n1")?;
         world.pod_of("n2")?;

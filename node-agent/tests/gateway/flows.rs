@@ -1,8 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::annotation::GatewayMode;
 use node_agent::gateway::flow_writer::FlowWriter;
 use node_agent::gateway::flows::{self, FamilyInputs, Inputs};
 use node_agent::gateway::nft;
+use node_agent::gateway::nft::local::LocalGateway;
 use node_agent::kernel;
 use node_agent::ovs::openflow::management_socket;
 
@@ -10,6 +12,7 @@ use crate::world::{World, on_a_node, output};
 
 fn inputs() -> Inputs {
     Inputs {
+        mode: GatewayMode::Shared,
         uplink: "1".to_owned(),
         patch: Some("2".to_owned()),
         mac: "02:42:ac:12:00:02".parse().unwrap(),
@@ -103,6 +106,11 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
             )),
             remote_nodes: BTreeSet::from(["172.18.0.3".parse().unwrap(), "fd00:172:18::3".parse().unwrap()]),
             nodes: BTreeMap::new(),
+            local: Some(LocalGateway {
+                bridge: "breth0".to_owned(),
+                subnets: ["10.244.0.0/24", "fd00:10:244::/64"].map(|net| net.parse().unwrap()).to_vec(),
+                masquerade: ["169.254.169.0/29", "fd69::/125"].map(|net| net.parse().unwrap()).to_vec(),
+            }),
         };
         let mut writer = kernel::nft::Writer::default();
         assert!(writer.write(nft::services_table(&inputs, &services())).await.unwrap());
@@ -122,6 +130,10 @@ fn the_kernel_takes_the_rulesets_and_their_removal() {
             "icmpv6 type packet-too-big ip6 daddr @remote_nodes6 drop",
             "snat ip6 to fd00:10:244::2",
             "iifgroup 20817 drop",
+            "map local_policy_node_ports6 {",
+            "ip6 saddr fd00:10:244::/64 masquerade fully-random",
+            "iifname \"breth0\" ct status dnat return",
+            "icmpv6 type nd-redirect oifname \"breth0\" drop",
         ] {
             assert!(text.contains(rule), "{rule} is not in\n{text}");
         }

@@ -100,7 +100,8 @@ fn values(config: &Config) -> serde_json::Value {
 }
 
 fn agent_values(config: &Config) -> serde_json::Value {
-    let mut values = serde_json::json!({"datapath": config.datapath.as_str(), "attachMode": config.attach_mode.as_str()});
+    let mut values =
+        serde_json::json!({"datapath": config.datapath.as_str(), "attachMode": config.attach_mode.as_str()});
     // Charts of earlier releases do not know it.
     if config.gateway_mode == GatewayMode::Local {
         values["gatewayMode"] = "local".into();

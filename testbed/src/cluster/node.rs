@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use super::Bed;
 use super::ENVIRONMENT;
 use super::config::{
-    AGENT_PORT, Config, GatewayMode, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6, POD_MTU, SB_PORT,
-    node_index, system_id,
+    AGENT_PORT, Config, GatewayMode, JOIN_SUBNET, JOIN_SUBNET_6, MASQUERADE_SUBNET, MASQUERADE_SUBNET_6,
+    POD_MTU, SB_PORT, node_index, system_id,
 };
 use crate::exec;
 

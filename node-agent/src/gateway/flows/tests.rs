@@ -237,7 +237,8 @@ fn an_ipv6_host_backend_is_named_in_brackets() {
 /// the node's stack (priority 175), and asks a table for answers of that which are too long for a pod.
 const NOT_OURS: [&str; 4] = ["priority=650,", "priority=175,", "table=11,", "check_pkt_larger"];
 /// What we have in mode local and the reference does not: all as in mode shared.
-const AS_SHARED: [&str; 4] = ["priority=700,", "priority=102,ip,in_port=\"patch", "nw_frag=yes,", "ct_mark=0x1,ip,"];
+const AS_SHARED: [&str; 4] =
+    ["priority=700,", "priority=102,ip,in_port=\"patch", "nw_frag=yes,", "ct_mark=0x1,ip,"];
 
 #[test]
 fn flows_of_mode_local_are_those_of_the_reference_but_for_what_the_gateway_router_begins() {

@@ -16,9 +16,9 @@ use std::net::IpAddr;
 use api::addr::Family;
 
 use super::flows::GENEVE;
-use local::{FromOutside, LocalGateway};
 use super::services::{NodeService, NodeServicePort};
 use api::Protocol;
+use local::{FromOutside, LocalGateway};
 
 /// Link group of ports that OVS reads by packet socket.
 pub const OVS_ONLY_GROUP: u32 = 0x5151;
