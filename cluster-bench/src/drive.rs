@@ -138,32 +138,84 @@ async fn follow(cluster: &Cluster, name: &str, says: &watch::Sender<String>) -> 
     }
 }
 
-/// A server or a node that is not as it should be: it is to blame for what a client says.
+/// A node or a server that is not as it should be: it is to blame for what a client says.
 async fn blame(cluster: &Cluster, watched: &Watched<'_>) -> Option<String> {
-    // Where these cannot be read, the client's own words must do.
-    let pods = cluster.list_pods().await.ok()?;
-    for name in watched.servers {
-        let pod = pods.iter().find(|pod| pod.metadata.name.as_ref() == Some(name));
-        match pod.map(|pod| state(pod, &[])) {
-            Some(State::Ready) => {}
-            Some(State::Never(reason) | State::Not(reason)) => {
-                return Some(format!("a server has failed: {reason}"));
-            }
-            Some(State::Done) => return Some(format!("a server has failed: pod {name} has ended")),
-            None => return Some(format!("a server has failed: pod {name} was removed by somebody else")),
-        }
-    }
+    // Nodes first: of a node that is gone, the API server says that its pods are not ready.
     let api: Api<Node> = Api::all(cluster.client.clone());
     for name in watched.nodes {
         match api.get(name).await {
             Ok(node) => {
-                if let Some(why) = obstacle(&node).filter(|why| why.starts_with("not Ready")) {
-                    return Some(format!("node {name} has gone: {why}"));
+                if let Some(why) = gone(&node) {
+                    return Some(why);
                 }
             }
             Err(error) if crate::api::is_gone(&error) => return Some(format!("node {name} was removed")),
+            // Where it cannot be read, the others must do.
             Err(_) => {}
         }
     }
-    None
+    failed(&cluster.list_pods().await.ok()?, watched.servers)
+}
+
+/// Why nothing can be measured on a node any more.
+fn gone(node: &Node) -> Option<String> {
+    let why = obstacle(node).filter(|why| why.starts_with("not Ready"))?;
+    Some(format!("node {} has gone: {why}", node.metadata.name.as_deref().unwrap_or_default()))
+}
+
+/// The first of the servers that does not answer any more.
+fn failed(pods: &[Pod], servers: &[String]) -> Option<String> {
+    let reason = |name: &String| {
+        let pod = pods.iter().find(|pod| pod.metadata.name.as_ref() == Some(name));
+        match pod.map(|pod| state(pod, &[])) {
+            Some(State::Ready) => None,
+            Some(State::Never(reason) | State::Not(reason)) => Some(reason),
+            Some(State::Done) => Some(format!("pod {name} has ended")),
+            None => Some(format!("pod {name} was removed by somebody else")),
+        }
+    };
+    servers.iter().find_map(reason).map(|reason| format!("a server has failed: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn server(name: &str, ready: &str, container: &Value) -> Pod {
+        let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+            "state": container}]});
+        serde_json::from_value(json!({"metadata": {"name": name}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_is_not_ready_any_more_or_not_there_is_named() {
+        let running = json!({"running": {}});
+        let pods = [server("a", "True", &running), server("b", "False", &running)];
+        let failed =
+            |servers: &[&str]| failed(&pods, &servers.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(failed(&["a"]), None);
+        let of = |server: &str| failed(&["a", server]).unwrap_or_default();
+        assert_eq!(of("b"), "a server has failed: pod b: its containers run, but it is not ready");
+        assert_eq!(of("c"), "a server has failed: pod c was removed by somebody else");
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_has_gone_and_one_that_is_cordoned_has_not() {
+        let node = |unschedulable: bool, ready: &str| -> Node {
+            let ready = json!({"type": "Ready", "status": ready, "reason": "NodeStatusUnknown",
+                "message": "Kubelet stopped posting node status."});
+            let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": unschedulable},
+                "status": {"conditions": [ready]}});
+            serde_json::from_value(node).unwrap()
+        };
+        assert_eq!(gone(&node(false, "True")), None);
+        assert_eq!(gone(&node(true, "True")), None);
+        for cordoned in [false, true] {
+            let said = gone(&node(cordoned, "Unknown")).unwrap_or_default();
+            assert!(said.starts_with("node n has gone: not Ready") && said.contains("posting"), "{said}");
+        }
+    }
 }

@@ -81,7 +81,15 @@ pub(crate) fn state(pod: &Pod, events: &[Event]) -> State {
     }
     let warning = events.iter().rfind(|event| event.type_.as_deref() == Some("Warning"));
     State::Not(say(warning.map_or_else(
-        || "its containers are being created".to_owned(),
+        || {
+            let runs = states.iter().any(|state| state.running.is_some());
+            let how = if runs {
+                "its containers run, but it is not ready"
+            } else {
+                "its containers are being created"
+            };
+            how.to_owned()
+        },
         |event| words(&event.reason, &event.message),
     )))
 }

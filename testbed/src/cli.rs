@@ -76,6 +76,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<String>,
     },
+    /// Kill a process of a host with SIGKILL, and leave it dead.
+    Kill {
+        /// The host: central, n1, ..
+        host: String,
+        /// The process, as `status` shows it.
+        process: String,
+    },
     /// Kill a process of a host with SIGKILL and start it again.
     Restart {
         /// The host: central, n1, ..
@@ -145,6 +152,7 @@ impl Args {
                     if network { host.network_command(program) } else { host.command(program) }?;
                 return exec::foreground(command.args(args));
             }
+            Verb::Kill { host, process } => open()?.host(&host).kill(&process)?,
             Verb::Restart { host, process } => open()?.host(&host).restart(&process)?,
             Verb::Reboot { node } => open()?.reboot(&node)?,
             Verb::Verify => ui::say(open()?.verified()?),
