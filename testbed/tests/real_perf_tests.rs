@@ -1,6 +1,7 @@
 //! `cluster-bench` on real nodes: with the rights that it prints and no others it measures every path; whatever ends it, nothing is left.
 //! Needs root, `cargo xtask setup`, `cargo xtask image --traffic` and the program `cluster-bench` beside `testbed`.
 
+mod browser;
 mod cli;
 
 use std::fs;
@@ -110,6 +111,48 @@ fn with_printed_rights(admin: &Path, directory: &Path) -> PathBuf {
     kubeconfig
 }
 
+/// Looks at the page of a run in a browser: everything fits, and bars are drawn.
+fn shows_its_report(run: &Path, rows: usize) {
+    let page = run.join("report.html");
+    for width in [1280, 400] {
+        let looked = browser::look(&page, width);
+        assert_eq!(looked.problems, Vec::<String>::new(), "{width} pixels wide: {looked:#?}");
+        // Of each test a picture of rates, and of those with times one of times.
+        assert!(looked.drawn >= 3 && looked.texts > rows, "{looked:?}");
+        assert!(width < 1000 || looked.wide == 0, "{} tables must be scrolled", looked.wide);
+    }
+    let size = (1280, 3000);
+    let [light, dark] = [false, true].map(|dark| browser::screenshot(&page, size, dark));
+    for (pixels, paper, ink, bar) in [
+        (&light, [0xff, 0xff, 0xff], [0x1b, 0x1f, 0x24], [0x4c, 0x8d, 0xd6]),
+        (&dark, [0x12, 0x16, 0x1b], [0xe6, 0xed, 0xf3], [0x3f, 0x7f, 0xc4]),
+    ] {
+        let [paper, ink, bar] = [paper, ink, bar].map(|colour| browser::count(pixels, colour));
+        assert!(paper > pixels.len() / 2, "the background: {paper} of {}", pixels.len());
+        assert!(ink > 2_000, "text: {ink} pixels");
+        assert!(bar > 20_000, "bars: {bar} pixels");
+    }
+}
+
+/// The same with names as long as Kubernetes allows, and words without a space.
+fn says_the_longest_names(run: &Path, mut document: serde_json::Value) {
+    let long = |length: usize| "very-long-name.".repeat(length).chars().take(length).collect::<String>();
+    document["cluster"]["plugin"] = long(200).into();
+    document["cluster"]["evidence"] = serde_json::json!([long(300)]);
+    document["cluster"]["measured"][0]["name"] = long(253).into();
+    document["not_measured"] = serde_json::json!([{"path": "node-port", "test": null, "reason": format!("no <such> & {}", long(400))}]);
+    let other = run.with_extension("long");
+    fs::create_dir(&other).expect("a directory");
+    fs::write(other.join("run.json"), document.to_string()).expect("a result");
+    let report = exec::command(programs().join("cluster-bench")).arg("report").arg(&other).output();
+    let report = report.expect("it starts");
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    for width in [1280, 400] {
+        let looked = browser::look(&other.join("report.html"), width);
+        assert_eq!(looked.problems, Vec::<String>::new(), "{width} pixels wide: {looked:#?}");
+    }
+}
+
 #[test]
 fn a_live_cluster_is_measured_with_few_rights_and_nothing_is_left() {
     succeed(NAME, &["down"]);
@@ -170,6 +213,8 @@ fn a_live_cluster_is_measured_with_few_rights_and_nothing_is_left() {
     assert!(report.contains("| tcp-rr | cluster-ip |"), "{report}");
     let page = fs::read_to_string(out("measured").join("report.html")).expect("a page");
     assert!(page.contains("<svg") && page.contains("<td>host-cluster-ip</td>"), "{page}");
+    shows_its_report(&out("measured"), rows.len());
+    says_the_longest_names(&out("measured"), document);
     assert_eq!(succeed(NAME, &["kubectl", "-n", GIVEN, "get", "pods,services", "-o", "name"]), "");
     // Not one right more than that.
     let (ended, text) = finished(&given, &["run", "--out", &out("refused").display().to_string()]);
@@ -207,6 +252,19 @@ fn a_live_cluster_is_measured_with_few_rights_and_nothing_is_left() {
     assert!(!ended.status.success() && text.contains("of another run"), "{text}");
     let (ended, text) = finished(&admin, &["clean"]);
     assert!(ended.status.success() && text.contains("pod client-pod-1"), "{text}");
+    nothing_is_left();
+
+    // The other node is lost, and with it the kubelet that would end its pods.
+    let left = Running::start(&admin, &out("left"));
+    left.measures();
+    for service in ["kubelet", "containerd"] {
+        succeed(NAME, &["kill", "n2", service]);
+    }
+    succeed(NAME, &["kubectl", "delete", "node", "n2"]);
+    let begin = Instant::now();
+    let (good, text) = left.end();
+    assert!(!good && text.contains("node n2 was removed"), "{text}");
+    assert!(begin.elapsed() < Duration::from_secs(60), "{text}");
     nothing_is_left();
 
     succeed(NAME, &["down"]);

@@ -100,6 +100,12 @@ pub(crate) fn ensure_machines(kernels: &[kernel::Kernel]) -> Result<()> {
     apply(&steps, || Ok(()))
 }
 
+/// Installs the browser that looks at reports. Only a test needs it.
+pub(crate) fn ensure_browser() -> Result<()> {
+    let steps: Vec<Box<dyn Step>> = vec![Box::new(packages::Packages::for_reports())];
+    apply(&steps, || Ok(()))
+}
+
 /// Unpacks the packages that the container image is made of, and returns their directory.
 pub(crate) fn ensure_image_packages() -> Result<PathBuf> {
     let cache = paths::cache()?;

@@ -49,6 +49,9 @@ const WANTED_FOR_MACHINES: &[(&str, &str)] = &[
     ("zstd", "zstd"),
 ];
 
+/// For the test that looks at a report.
+const WANTED_FOR_REPORTS: &[(&str, &str)] = &[("chromium-headless-shell", "chromium-headless-shell")];
+
 /// A set of packages.
 pub(super) struct Packages {
     name: &'static str,
@@ -59,6 +62,11 @@ impl Packages {
     /// The packages for building, tests and clusters.
     pub(super) fn usual() -> Self {
         Self { name: "system packages", wanted: WANTED }
+    }
+
+    /// A browser.
+    pub(super) fn for_reports() -> Self {
+        Self { name: "a browser", wanted: WANTED_FOR_REPORTS }
     }
 
     /// The packages for virtual machines.

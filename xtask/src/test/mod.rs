@@ -19,7 +19,7 @@ use programs::TestProgram;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm), or test programs by
+    /// Run only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm, icount), or test programs by
     /// the names of their targets; default: everything.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Args, verbs: &clap::Command) -> Result<()> {
     exec::heading("build");
     tally.step("eBPF programs build", build_ebpf::run());
     if !args.quick {
+        tally.step("browser", setup::ensure_browser());
         tally.step("programs build", build::programs(&["e2e", "cluster-bench"]));
         tally.step("container image", image::for_test_bed());
         tally.step("image of the traffic tool", image::check_traffic());
