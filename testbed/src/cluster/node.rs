@@ -124,7 +124,7 @@ pub fn agent_arguments(config: &Config, node: &str) -> Vec<String> {
         flag("mtu", POD_MTU.to_string()),
         flag("default-network", config.is_default_network().to_string()),
         flag("encap-ip", "auto".into()),
-        flag("gateway-interface", "eth0".into()),
+        flag("gateway-interface", config.uplink.name().into()),
         flag("datapath", config.datapath.as_str().into()),
         flag("attach-mode", config.attach_mode.as_str().into()),
         flag("cni-socket", "/run/slipstream/cni.sock".into()),

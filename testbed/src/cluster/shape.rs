@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::Bed;
 use super::config::{
-    AttachMode, Config, ControlPlane, Datapath, GatewayMode, Install, Multus, OvsDatapath, Runtime,
+    AttachMode, Config, ControlPlane, Datapath, GatewayMode, Install, Multus, OvsDatapath, Runtime, Uplink,
 };
 use crate::ui::say;
 
@@ -25,6 +25,9 @@ pub struct Shape {
     /// How pods reach the outside.
     #[arg(long, value_enum, default_value_t)]
     pub gateway_mode: GatewayMode,
+    /// The interface that a node has its address on.
+    #[arg(long, value_enum, default_value_t)]
+    pub uplink: Uplink,
     /// Which datapath of OVS the nodes have.
     #[arg(long, value_enum, default_value_t)]
     pub ovs_datapath: OvsDatapath,
@@ -67,6 +70,7 @@ impl Default for Shape {
             datapath: Datapath::default(),
             attach_mode: AttachMode::default(),
             gateway_mode: GatewayMode::default(),
+            uplink: Uplink::default(),
             ovs_datapath: OvsDatapath::default(),
             runtime: Runtime::default(),
             install: Install::default(),
@@ -90,6 +94,7 @@ impl Shape {
             datapath,
             attach_mode,
             gateway_mode,
+            uplink,
             ovs_datapath,
             runtime,
             install,
@@ -119,6 +124,7 @@ impl Shape {
             datapath,
             attach_mode,
             gateway_mode,
+            uplink,
             ovs_datapath,
             runtime,
             install,

@@ -10,8 +10,10 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 mod addresses;
+mod uplink;
 
 pub use addresses::*;
+pub use uplink::*;
 
 /// Which datapath the node agents use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -146,6 +148,8 @@ pub struct Config {
     #[serde(default)]
     pub gateway_mode: GatewayMode,
     #[serde(default)]
+    pub uplink: Uplink,
+    #[serde(default)]
     pub ovs_datapath: OvsDatapath,
     #[serde(default)]
     pub runtime: Runtime,
@@ -208,6 +212,7 @@ impl Config {
             datapath: Datapath::Auto,
             attach_mode: AttachMode::Auto,
             gateway_mode: GatewayMode::Shared,
+            uplink: Uplink::Plain,
             ovs_datapath: OvsDatapath::Netdev,
             runtime: Runtime::Netns,
             install: Install::Programs,
