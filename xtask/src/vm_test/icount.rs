@@ -52,16 +52,11 @@ const RATIOS: &[(&str, &str, f64)] = &[
     ("node-port-other", "ovs-node-port-other", 0.60),
 ];
 
-/// Measures on one kernel and writes the figures where `cargo xtask bench fastpath` reads them.
+/// Measures every path on one kernel and writes the figures where `cargo xtask bench fastpath` reads them.
 pub(super) fn run(kernel: Kernel, limit: u64) -> Result<Figures> {
-    let e2e = paths::target().join("debug/e2e");
-    let script = format!("'{}' instruction-count --out /run/vm/keep/icount.json", e2e.display());
     let origin = Origin::now()?;
-    let outcome = start(kernel, true, limit, &script)?;
-    let file = outcome.kept.join("icount.json");
-    let text =
-        fs::read_to_string(&file).with_context(|| format!("the machine left no {}", file.display()))?;
-    let figures: Figures = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let (text, complaint) = measure(kernel, limit, "")?;
+    let figures = Figures::parse(&text)?;
     let place = paths::target().join("bench").join(format!("icount-{}.json", kernel.line));
     fs::create_dir_all(paths::target().join("bench"))?;
     fs::write(&place, origin.told(&text)?).with_context(|| format!("cannot write {}", place.display()))?;
@@ -72,18 +67,38 @@ pub(super) fn run(kernel: Kernel, limit: u64) -> Result<Figures> {
         }
     }
     exec::say(format_args!("figures are in {}", place.display()));
-    if outcome.code != 0 {
-        bail!("not everything could be measured; logs are in {}", outcome.kept.display());
-    }
-    Ok(figures)
+    complaint.map_or(Ok(figures), |complaint| bail!(complaint))
+}
+
+/// Measures some paths, fewer times: what a comparison needs. Counts do not depend on what else this machine does.
+pub(super) fn some(kernel: Kernel, limit: u64, wanted: &[&str]) -> Result<Figures> {
+    let fewer = format!(" --repeat 3 --paths {}", wanted.join(","));
+    let (text, complaint) = measure(kernel, limit, &fewer)?;
+    complaint.map_or_else(|| Figures::parse(&text), |complaint| bail!(complaint))
+}
+
+/// The file that the suite left, and what there is to complain of.
+fn measure(kernel: Kernel, limit: u64, more: &str) -> Result<(String, Option<String>)> {
+    let e2e = paths::target().join("debug/e2e");
+    let script = format!("'{}' instruction-count --out /run/vm/keep/icount.json{more}", e2e.display());
+    let outcome = start(kernel, true, limit, &script)?;
+    let file = outcome.kept.join("icount.json");
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("the machine left no {}", file.display()))?;
+    let complaint = (outcome.code != 0)
+        .then(|| format!("not everything could be measured; logs are in {}", outcome.kept.display()));
+    Ok((text, complaint))
 }
 
 impl Figures {
     /// Reads a file of figures.
     pub(super) fn read(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("{}: not what `cargo xtask vm-test --icount` writes", file.display()))
+        Self::parse(&text).with_context(|| file.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        serde_json::from_str(text).context("not what `cargo xtask vm-test --icount` writes")
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]

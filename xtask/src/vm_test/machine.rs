@@ -42,7 +42,7 @@ const ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off rando
                          apparmor=0 nowatchdog tsc=reliable net.ifnames=0";
 /// Modules of a node with OVS's kernel datapath, and of the paths with which it is compared.
 const MODULES: &str = "openvswitch vport_geneve geneve vxlan veth bridge nf_conntrack nf_conntrack_netlink nf_nat nf_tables nft_ct nft_nat nft_masq nft_chain_nat \
-     nft_fib_inet sch_ingress cls_bpf tun";
+     nft_fib_inet sch_ingress cls_bpf tun 8021q bonding";
 
 /// Factor for the time limits of the test bed.
 const PATIENCE: u32 = 4;

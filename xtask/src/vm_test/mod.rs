@@ -9,7 +9,7 @@ mod origin;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::setup::kernel::{KERNELS, Kernel};
 use crate::tally::Tally;
@@ -41,6 +41,8 @@ pub(crate) struct Args {
 const LIMIT: u64 = 1800;
 /// The kernel of `cargo xtask test`: the oldest on which the programs run.
 const USUAL: &str = "6.1";
+/// What paths of ours took on that kernel.
+const BASE: &str = "perf-tests/instructions-6.1.json";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -66,7 +68,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.icount {
         return kernels.into_iter().try_for_each(|kernel| {
             let figures = icount::run(kernel, args.limit)?;
-            base.as_ref().map_or(Ok(()), |base| gate::judge(base, &figures))
+            let Some(base) = &base else { return Ok(()) };
+            let worse = gate::judge(base, &figures)?.worse;
+            ensure!(worse.is_empty(), "more instructions: {}", worse.join(", "));
+            Ok(())
         });
     }
     let mut tally = Tally::default();
@@ -86,6 +91,20 @@ pub(crate) fn part(tally: &mut Tally) -> Result<()> {
     let kernel = Kernel::find(USUAL)?;
     setup::ensure_machines(&[kernel])?;
     test(tally, kernel, LIMIT)
+}
+
+/// Holds the paths of ours to the instructions that they took, as a part of `cargo xtask test`. Each path counts as a test.
+pub(crate) fn gate(tally: &mut Tally) -> Result<()> {
+    let kernel = Kernel::find(USUAL)?;
+    setup::ensure_machines(&[kernel])?;
+    let base = Figures::read(&paths::root().join(BASE))?;
+    let figures = icount::some(kernel, LIMIT, &gate::paths(&base))?;
+    let gate::Judged { good, worse } = gate::judge(&base, &figures)?;
+    tally.pass(good);
+    for path in worse {
+        tally.fail(format!("instructions: {path} ({BASE})"));
+    }
+    Ok(())
 }
 
 /// Runs the suite `kernel_datapath` on a kernel.
