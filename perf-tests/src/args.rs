@@ -21,6 +21,9 @@ pub(crate) struct Args {
     /// Scenarios to run, in this order.
     #[arg(value_enum, default_values_t = [Scenario::Cni, Scenario::Rows, Scenario::Scale])]
     scenarios: Vec<Scenario>,
+    /// Instead of scenarios, the fast path against everything that it is held against, in five minutes: `fastpath --quick`.
+    #[arg(long, conflicts_with_all = ["scenarios", "name", "pods", "burst", "scale", "rounds", "datapath", "json"])]
+    quick: bool,
     /// Exit with 1 and name the series when a goal is missed.
     #[arg(long)]
     check: bool,
@@ -103,9 +106,14 @@ enum Inside {
 
 impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Self { scenarios, check, name, pods, burst, scale, rounds, datapath, json, inside } = self;
+        let Self { scenarios, quick, check, name, pods, burst, scale, rounds, datapath, json, inside } = self;
         if let Some(inside) = inside {
             return inside.run();
+        }
+        if quick {
+            let check = check.then_some("--check");
+            let line = ["cargo xtask bench", "fastpath", "--quick"].into_iter().chain(check);
+            return Self::parse_from(line).run();
         }
         let bed = Bed::open(name.as_deref(), &datapath)?;
         let mut all: Vec<Series> = Vec::new();
@@ -170,5 +178,21 @@ impl Inside {
         })?;
         serde_json::to_writer(std::io::stdout(), &series)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_stands_for_one_benchmark_and_not_beside_scenarios_of_pods() {
+        assert!(
+            Args::try_parse_from(["bench", "--quick", "--check"]).is_ok_and(|args| args.quick && args.check)
+        );
+        for other in ["cni", "--rounds=2"] {
+            let error = Args::try_parse_from(["bench", "--quick", other]).unwrap_err().to_string();
+            assert!(error.contains("--quick"), "{error}");
+        }
     }
 }

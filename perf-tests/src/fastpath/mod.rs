@@ -49,6 +49,20 @@ pub(crate) use load::Args as LoadArgs;
 /// Where `--write` puts the page.
 const PAGE: &str = "docs/performance.md";
 
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Amount {
+    rounds: usize,
+    revocations: u16,
+    /// How many of [`KILLS`].
+    kills: usize,
+}
+
+const LONG: Amount = Amount { rounds: 300, revocations: 20, kills: KILLS.len() };
+const QUICK: Amount = Amount { rounds: 80, revocations: 3, kills: 1, ..LONG };
+/// Whose flows are changed when user space was killed, and by which port the stream goes.
+const KILLS: [(&str, u16); 4] = [("n2", 7401), ("n1", 7402), ("n2", 7403), ("n1", 7404)];
+
 /// How the fast path is measured.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -58,10 +72,13 @@ pub(crate) struct Args {
     /// Write the tables to docs/performance.md.
     #[arg(long)]
     write: bool,
-    /// Rounds; every path has one slice in each.
-    #[arg(long, default_value_t = 300)]
-    rounds: usize,
-    /// Milliseconds of one slice.
+    /// Everything in five minutes on two processors, with wider intervals.
+    #[arg(long, conflicts_with_all = ["write", "kept"])]
+    quick: bool,
+    /// Rounds; every path has one slice in each. 300, with --quick 80.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Milliseconds of one slice. Ratios of shorter ones differ: caches are cold at the beginning of each.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(5..=1000))]
     slice_ms: u64,
     /// Paths to measure, each under every load, instead of those of the goals; rows of others are not measured.
@@ -76,9 +93,9 @@ pub(crate) struct Args {
     /// CPU that both ends stay on.
     #[arg(long, default_value_t = 1)]
     cpu: usize,
-    /// How often a policy is revoked, with eBPF and with OVS.
-    #[arg(long, default_value_t = 20)]
-    revocations: u16,
+    /// How often a policy is revoked, with eBPF and with OVS. 20, with --quick 3.
+    #[arg(long)]
+    revocations: Option<u16>,
     /// Parts to measure, instead of all; rows of the others are not measured.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
     only: Vec<Part>,
@@ -160,8 +177,12 @@ impl Args {
         let tally = report::print(&mut stdout, &rows)?;
         report::print_paths(&mut stdout, &found.samples)?;
         self.keep(&file, &json!({"circumstances": circumstances, "rows": rows, "found": found}))?;
+        let page = report::markdown(&circumstances, &found, &rows);
+        let own = self.out.join("fastpath.md");
+        put(&own, &page)?;
+        say(&format!("the report is {}", own.display()));
         if self.write {
-            put(FilePath::new(PAGE), &report::markdown(&circumstances, &found, &rows))?;
+            put(FilePath::new(PAGE), &page)?;
         }
         tally.print(&mut stdout, "goals missed")?;
         Ok(tally)
@@ -183,7 +204,8 @@ impl Args {
 
     /// Measures the parts that are wanted.
     fn measure(&self) -> Result<Run> {
-        let Self { cpu, revocations, only, .. } = self;
+        let Self { cpu, only, .. } = self;
+        let Amount { revocations, kills, .. } = self.amount();
         let circumstances = self.circumstances();
         let scene = self.scene(only)?;
         let mut found = Found::default();
@@ -195,12 +217,12 @@ impl Args {
                 Part::Alone => found.alone = alone::measure(*cpu).context("the programs by themselves")?,
                 Part::Revoked => {
                     say("policy revoked, eBPF");
-                    found.revoked = revoke::by_policy(scene.fast()?, *revocations, *cpu)?;
+                    found.revoked = revoke::by_policy(scene.fast()?, revocations, *cpu)?;
                     say("policy revoked, OVS");
-                    found.revoked_ovs = revoke::by_policy(scene.ovs()?, *revocations, *cpu)?;
+                    found.revoked_ovs = revoke::by_policy(scene.ovs()?, revocations, *cpu)?;
                 }
                 Part::Killed => {
-                    for (node, port) in [("n2", 7401), ("n1", 7402), ("n2", 7403), ("n1", 7404)] {
+                    for (node, port) in KILLS.into_iter().take(kills) {
                         say(&format!("user space killed, then the flows of {node} changed"));
                         found.orphaned.push(revoke::without_user_space(scene.fast()?, node, port, *cpu)?);
                     }
@@ -212,12 +234,21 @@ impl Args {
     }
 
     fn circumstances(&self) -> report::Circumstances {
-        report::Circumstances::now(self.cpu, self.rounds, self.slice_ms)
+        report::Circumstances::now(self.cpu, self.amount().rounds, self.slice_ms)
     }
 
     fn settings(&self) -> Settings {
         let slice = Duration::from_millis(self.slice_ms);
-        Settings { cpu: self.cpu, rounds: self.rounds, slice, twice: self.against_itself }
+        Settings { cpu: self.cpu, rounds: self.amount().rounds, slice, twice: self.against_itself }
+    }
+
+    fn amount(&self) -> Amount {
+        let usual = if self.quick { QUICK } else { LONG };
+        Amount {
+            rounds: self.rounds.map_or(usual.rounds, usize::from),
+            revocations: self.revocations.unwrap_or(usual.revocations),
+            kills: usual.kills,
+        }
     }
 
     fn wanted(&self) -> Vec<(Load, Vec<Path>)> {
@@ -252,4 +283,30 @@ fn put(path: &FilePath, text: &str) -> Result<()> {
 fn say(line: &str) {
     // The reader is gone: no reason to stop.
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_quick_run_is_a_short_one_unless_more_is_asked_for_and_never_the_published_one() {
+        let amount = |words: &[&str]| {
+            let line = Line::try_parse_from([&["fastpath"], words].concat());
+            line.map(|line| line.args.amount()).map_err(|error| error.to_string())
+        };
+        assert_eq!(amount(&[]), Ok(LONG));
+        assert_eq!(amount(&["--quick"]), Ok(QUICK));
+        assert_eq!(amount(&["--quick", "--rounds", "90"]), Ok(Amount { rounds: 90, ..QUICK }));
+        assert!(amount(&["--rounds", "0"]).unwrap_err().contains("--rounds"));
+        assert!(amount(&["--quick", "--write"]).unwrap_err().contains("--write"));
+    }
 }
