@@ -8,8 +8,9 @@ use super::tally::Tally;
 use traffic::statistics::Pairs;
 use traffic::statistics::Verdict;
 
-/// Prints a line for each load and path; returns those that differ, or for which there is no verdict.
-pub(super) fn print(out: &mut impl Write, samples: &Samples) -> std::io::Result<Tally> {
+/// Prints a line for each load and path; returns those that differ, or for which there is no verdict. What is nearer to 1 than `within` is the
+/// same.
+pub(super) fn print(out: &mut impl Write, samples: &Samples, within: f64) -> std::io::Result<Tally> {
     let mut tally = Tally::default();
     writeln!(
         out,
@@ -18,7 +19,7 @@ pub(super) fn print(out: &mut impl Write, samples: &Samples) -> std::io::Result<
     )?;
     for series in samples.0.iter().filter(|series| series.twin) {
         let pairs = samples.twins(series.load, series.path);
-        let verdict = Verdict::of_twins(&pairs);
+        let verdict = Verdict::of_twins(&pairs, within);
         let (load, path) = (series.load.label().0, series.path.label());
         tally.add(format!("{load} / {path}"), verdict);
         let (ratio, interval) = texts(&pairs);
@@ -63,7 +64,7 @@ mod tests {
             series(true, Path::Host, 97.0),
         ]);
         let mut out = Vec::new();
-        let tally = print(&mut out, &samples).unwrap();
+        let tally = print(&mut out, &samples, 0.01).unwrap();
         assert_eq!(tally.missed, ["TCP_RR/s / host"]);
         let text = String::from_utf8(out).unwrap();
         assert_eq!((text.matches(" same\n").count(), text.matches(" DIFFERS\n").count()), (1, 1), "{text}");

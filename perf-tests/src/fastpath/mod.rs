@@ -59,7 +59,7 @@ struct Amount {
 }
 
 const LONG: Amount = Amount { rounds: 300, revocations: 20, kills: KILLS.len() };
-const QUICK: Amount = Amount { rounds: 80, revocations: 3, kills: 1, ..LONG };
+const QUICK: Amount = Amount { rounds: 80, revocations: 3, kills: 1 };
 /// Whose flows are changed when user space was killed, and by which port the stream goes.
 const KILLS: [(&str, u16); 4] = [("n2", 7401), ("n1", 7402), ("n2", 7403), ("n1", 7404)];
 
@@ -90,6 +90,9 @@ pub(crate) struct Args {
     /// A control: open each path twice and hold it against itself; all must be the same.
     #[arg(long, conflicts_with_all = ["only", "sabotage", "write", "kept"])]
     against_itself: bool,
+    /// Per cent within which a path is the same as itself.
+    #[arg(long, default_value_t = 1.0, requires = "against_itself", value_name = "PERCENT")]
+    within: f64,
     /// CPU that both ends stay on.
     #[arg(long, default_value_t = 1)]
     cpu: usize,
@@ -195,7 +198,7 @@ impl Args {
         let samples = rounds::run(&self.wanted(), &scene.routes()?, self.settings())?;
         scene.end()?;
         let mut stdout = std::io::stdout().lock();
-        let tally = itself::print(&mut stdout, &samples)?;
+        let tally = itself::print(&mut stdout, &samples, self.within / 100.0)?;
         let file = self.out.join("fastpath-itself.json");
         self.keep(&file, &json!({"circumstances": circumstances, "samples": samples}))?;
         tally.print(&mut stdout, "differ")?;

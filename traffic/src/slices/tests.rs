@@ -45,14 +45,14 @@ fn ratio(factor: f64, disturbed: u64) -> Pairs {
 #[test]
 fn a_path_against_itself_is_the_same() {
     let pairs = ratio(1.0, 0);
-    assert_eq!(Verdict::of_twins(&pairs), Verdict::Met, "{pairs:?}");
+    assert_eq!(Verdict::of_twins(&pairs, 0.01), Verdict::Met, "{pairs:?}");
     assert_eq!(Verdict::of_pairs(Goal::AtLeast(0.95), &pairs), Verdict::Met);
 }
 
 #[test]
 fn a_path_that_is_a_tenth_slower_is_found() {
     let pairs = ratio(0.9, 0);
-    assert_eq!(Verdict::of_twins(&pairs), Verdict::Missed, "{pairs:?}");
+    assert_eq!(Verdict::of_twins(&pairs, 0.01), Verdict::Missed, "{pairs:?}");
     assert_eq!(Verdict::of_pairs(Goal::AtLeast(0.95), &pairs), Verdict::Missed);
     let estimate = pairs.estimate.unwrap();
     assert!((estimate.median - 0.9).abs() < 0.01 && estimate.high < 0.95, "{estimate:?}");
@@ -63,7 +63,7 @@ fn a_path_that_is_a_tenth_slower_is_found() {
 fn disturbed_slices_are_left_out_and_do_not_change_the_ratio() {
     let pairs = ratio(1.0, 3);
     assert_eq!(pairs.disturbed, 90);
-    assert_eq!(Verdict::of_twins(&pairs), Verdict::Met, "{pairs:?}");
+    assert_eq!(Verdict::of_twins(&pairs, 0.01), Verdict::Met, "{pairs:?}");
 }
 
 #[test]

@@ -9,8 +9,6 @@ use super::pairs::Pairs;
 
 /// Pairs of slices without which an interval says too little.
 const FEWEST: usize = 30;
-/// What lies so near to 1 is the same.
-const SAME: f64 = 0.01;
 /// More than so many times the rounds that were measured are not worth a guess.
 const FAR: f64 = 100.0;
 
@@ -80,21 +78,22 @@ impl Verdict {
         }
     }
 
-    /// On two openings of one path: they are the same if the interval holds 1, or nothing beyond 1 % of it; they differ if all of
-    /// it lies beyond.
+    /// On two openings of one path: they are the same if the interval holds 1, or nothing farther from it than `within`; they differ if
+    /// all of it lies farther away.
     #[must_use]
-    pub fn of_twins(pairs: &Pairs) -> Self {
+    pub fn of_twins(pairs: &Pairs, within: f64) -> Self {
         let estimate = match enough(pairs) {
             Ok(estimate) => estimate,
             Err(answer) => return answer,
         };
         let Estimate { median, low, high, .. } = estimate;
-        if (low..=high).contains(&1.0) || (low >= 1.0 - SAME && high <= 1.0 + SAME) {
+        let (least, most) = (1.0 - within, 1.0 + within);
+        if (low..=high).contains(&1.0) || (low >= least && high <= most) {
             Self::Met
-        } else if high < 1.0 - SAME || low > 1.0 + SAME {
+        } else if high < least || low > most {
             Self::Missed
         } else {
-            let edge = if median < 1.0 { 1.0 - SAME } else { 1.0 + SAME };
+            let edge = if median < 1.0 { least } else { most };
             Self::Undecided(Doubt::Rounds(more(edge, estimate).map(|n| pairs.rounds_for(n))))
         }
     }
@@ -214,17 +213,22 @@ mod tests {
     }
 
     #[test]
-    fn twins_are_the_same_around_one_or_within_a_hundredth() {
-        let of = |median, reach| Verdict::of_twins(&pairs(median, reach, 100, 0));
+    fn twins_are_the_same_around_one_or_near_it() {
+        const NEAR: f64 = 0.01;
+        let of = |median, reach| Verdict::of_twins(&pairs(median, reach, 100, 0), NEAR);
         assert_eq!(of(1.03, 0.04), Verdict::Met);
         assert_eq!(of(1.005, 0.004), Verdict::Met);
         assert_eq!(of(1.02, 0.004), Verdict::Missed);
         assert_eq!(of(0.985, 0.004), Verdict::Missed);
         // Not 1, but perhaps not farther from it than 1 %.
         assert_eq!(of(0.992, 0.004), Verdict::Undecided(Doubt::Rounds(Some(300))));
-        assert_eq!(Verdict::of_twins(&pairs(1.0, 0.1, 9, 0)), Verdict::Undecided(Doubt::Rounds(Some(21))));
-        assert_eq!(Verdict::of_twins(&pairs(1.2, 0.1, 90, 100)), Verdict::Undecided(Doubt::Disturbed));
-        assert_eq!(Verdict::of_twins(&Pairs::default()), Verdict::NotMeasured);
+        assert_eq!(Verdict::of_twins(&pairs(0.985, 0.004, 100, 0), 0.05), Verdict::Met);
+        assert_eq!(
+            Verdict::of_twins(&pairs(1.0, 0.1, 9, 0), NEAR),
+            Verdict::Undecided(Doubt::Rounds(Some(21)))
+        );
+        assert_eq!(Verdict::of_twins(&pairs(1.2, 0.1, 90, 100), NEAR), Verdict::Undecided(Doubt::Disturbed));
+        assert_eq!(Verdict::of_twins(&Pairs::default(), NEAR), Verdict::NotMeasured);
     }
 
     #[test]
