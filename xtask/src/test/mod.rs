@@ -19,7 +19,7 @@ use programs::TestProgram;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm, icount), or test programs by
+    /// Run only these parts (lint, unit, ebpf, ovsdb, controller, agent, doc, cluster, real, alone, vm), or test programs by
     /// the names of their targets; default: everything.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,

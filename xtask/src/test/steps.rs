@@ -27,13 +27,6 @@ const STEPS: &[Step] = &[
         is_quick: false,
         run: |tally, _| vm_test::part(tally),
     },
-    Step {
-        name: "instructions of every path",
-        part: "icount",
-        lane: Lane::Background,
-        is_quick: false,
-        run: |tally, _| vm_test::gate(tally),
-    },
     Step { name: "lint", part: "lint", lane: Lane::Idle, is_quick: true, run: checks },
     Step {
         name: "documentation examples",

@@ -9,7 +9,7 @@ mod origin;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 
 use crate::setup::kernel::{KERNELS, Kernel};
 use crate::tally::Tally;
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// round trips.
     #[arg(long)]
     icount: bool,
-    /// Fail where a path of ours takes over 2 % more instructions than in this file, which an earlier `--icount` wrote:
-    /// perf-tests/instructions-6.1.json is that of a commit.
+    /// Count only what is compared, and fail where a path of ours takes over 2 % more instructions than in this file, which an earlier
+    /// `--icount` wrote: perf-tests/instructions-6.1.json is that of a commit.
     #[arg(long, value_name = "FILE", requires = "icount", conflicts_with = "exec")]
     against: Option<PathBuf>,
     /// Seconds after which a machine counts as stuck and is ended.
@@ -41,8 +41,6 @@ pub(crate) struct Args {
 const LIMIT: u64 = 1800;
 /// The kernel of `cargo xtask test`: the oldest on which the programs run.
 const USUAL: &str = "6.1";
-/// What paths of ours took on that kernel.
-const BASE: &str = "perf-tests/instructions-6.1.json";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -66,12 +64,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     build::programs(&["e2e"])?;
     if args.icount {
-        return kernels.into_iter().try_for_each(|kernel| {
-            let figures = icount::run(kernel, args.limit)?;
-            let Some(base) = &base else { return Ok(()) };
-            let worse = gate::judge(base, &figures)?.worse;
-            ensure!(worse.is_empty(), "more instructions: {}", worse.join(", "));
-            Ok(())
+        return kernels.into_iter().try_for_each(|kernel| match &base {
+            None => icount::run(kernel, args.limit),
+            Some(base) => {
+                let figures = icount::some(kernel, args.limit, &gate::paths(base))?;
+                gate::judge(base, &figures)
+            }
         });
     }
     let mut tally = Tally::default();
@@ -91,20 +89,6 @@ pub(crate) fn part(tally: &mut Tally) -> Result<()> {
     let kernel = Kernel::find(USUAL)?;
     setup::ensure_machines(&[kernel])?;
     test(tally, kernel, LIMIT)
-}
-
-/// Holds the paths of ours to the instructions that they took, as a part of `cargo xtask test`. Each path counts as a test.
-pub(crate) fn gate(tally: &mut Tally) -> Result<()> {
-    let kernel = Kernel::find(USUAL)?;
-    setup::ensure_machines(&[kernel])?;
-    let base = Figures::read(&paths::root().join(BASE))?;
-    let figures = icount::some(kernel, LIMIT, &gate::paths(&base))?;
-    let gate::Judged { good, worse } = gate::judge(&base, &figures)?;
-    tally.pass(good);
-    for path in worse {
-        tally.fail(format!("instructions: {path} ({BASE})"));
-    }
-    Ok(())
 }
 
 /// Runs the suite `kernel_datapath` on a kernel.
