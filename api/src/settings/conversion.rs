@@ -80,7 +80,10 @@ pub(super) fn gateway_local(value: &str) -> Converted {
 pub(super) fn vlan(value: &str) -> Converted {
     match value.trim() {
         "" | "0" => Converted::Skip("there is no VLAN on the uplink".to_owned()),
-        _ => Converted::Wrong("must be 0; a VLAN on the uplink is not supported".to_owned()),
+        _ => Converted::Wrong(
+            "must be 0; make a VLAN interface with this tag on the node, and let --gateway-interface name it"
+                .to_owned(),
+        ),
     }
 }
 
