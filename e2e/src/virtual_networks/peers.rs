@@ -179,7 +179,8 @@ fn ended(scene: &Scene<'_>, left: &One, far: &One) -> Result<String> {
         "{} answers, the last {silent} ms before the end; the flow cache carried {carried:?} packets on {nodes:?}",
         seen.answers
     );
-    ensure!(seen.answers > 1_000 && silent > u64::try_from(HELD.as_millis())?, "{text}");
+    // How fast the machine is does not matter.
+    ensure!(seen.answers > 100 && silent > u64::try_from(HELD.as_millis())?, "{text}");
     ensure!(carried.iter().all(|packets| *packets > seen.answers), "{text}");
     Ok(text)
 }
