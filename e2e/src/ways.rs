@@ -13,7 +13,7 @@ use crate::harness::Checks;
 use testbed::cluster::Bed;
 
 /// Round trips of a connection.
-const COUNT: u64 = 300;
+const COUNT: u64 = 1000;
 
 /// Both protocols by every way. `ebpf`: there is a flow cache.
 pub(crate) fn check(bed: &Bed, ebpf: bool, checks: &mut Checks) -> Result<()> {
@@ -35,7 +35,7 @@ fn family(way: &Way) -> &'static str {
 
 /// Large messages, and how many.
 const SIZE: u64 = 200_000;
-const TRANSFERS: u64 = 15;
+const TRANSFERS: u64 = 40;
 
 /// Aggregates in both directions: they arrive, and where there is a flow cache it carries most of them.
 fn transfers(bed: &Bed, scene: &Scene<'_>, way: &Way, ebpf: bool) -> Result<String> {

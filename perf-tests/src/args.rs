@@ -16,7 +16,7 @@ use crate::xdp_forward;
 
 /// Measures Slipstream on a test bed.
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask bench")]
+#[command(name = "cargo xtask bench", args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     /// Scenarios to run, in this order.
     #[arg(value_enum, default_values_t = [Scenario::Cni, Scenario::Rows, Scenario::Scale])]
@@ -190,9 +190,9 @@ mod tests {
         assert!(
             Args::try_parse_from(["bench", "--quick", "--check"]).is_ok_and(|args| args.quick && args.check)
         );
-        for other in ["cni", "--rounds=2"] {
+        for other in ["cni", "--rounds=2", "fastpath"] {
             let error = Args::try_parse_from(["bench", "--quick", other]).unwrap_err().to_string();
-            assert!(error.contains("--quick"), "{error}");
+            assert!(error.contains("--quick") || error.contains("fastpath"), "{error}");
         }
     }
 }

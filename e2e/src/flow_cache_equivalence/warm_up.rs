@@ -18,6 +18,8 @@ const BRISK: Duration = Duration::from_micros(300);
 const LESSONS: u32 = 12;
 /// How often flows are taught anew that were ended in between.
 const ENDED: u32 = 3;
+/// Before they are: a change is dealt with in steps, and without a pause one of them ends the flows every time.
+const AGAIN: Duration = Duration::from_millis(500);
 /// How often OVS is to be asked for a confirmation before that is given up.
 const CONFIRMATIONS: u32 = 4;
 /// Between the deadlines of entries that are learned in one lesson, of both directions.
@@ -111,6 +113,7 @@ pub(super) fn learn_for(
         if left.is_empty() {
             break;
         }
+        thread::sleep(AGAIN);
     }
     Ok(())
 }

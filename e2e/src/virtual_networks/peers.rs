@@ -179,8 +179,9 @@ fn ended(scene: &Scene<'_>, left: &One, far: &One) -> Result<String> {
         "{} answers, the last {silent} ms before the end; the flow cache carried {carried:?} packets on {nodes:?}",
         seen.answers
     );
-    // How fast the machine is does not matter.
-    ensure!(seen.answers > 100 && silent > u64::try_from(HELD.as_millis())?, "{text}");
+    // OVS alone answers fewer on a busy machine.
+    let fewest = if ebpf { 1_000 } else { 100 };
+    ensure!(seen.answers > fewest && silent > u64::try_from(HELD.as_millis())?, "{text}");
     ensure!(carried.iter().all(|packets| *packets > seen.answers), "{text}");
     Ok(text)
 }
