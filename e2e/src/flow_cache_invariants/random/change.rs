@@ -201,6 +201,11 @@ impl Change {
         }
     }
 
+    /// Whether another pod's policies may deny a flow from now on than did before, so that two ovn-controllers carry it out.
+    pub(super) fn moves_denials(&self) -> bool {
+        matches!(self, Self::RewritePolicy { .. } | Self::Relabel { .. })
+    }
+
     /// The service that it is about.
     pub(super) fn service(&self) -> Option<usize> {
         match self {

@@ -228,7 +228,8 @@ impl Play<'_> {
         let well = act.agents_are_well();
         let bound = if well { BOUND } else { BOUND_WITHOUT_AGENT };
         let (slip, most) = if well { (SLIP, SLIPPED) } else { (BOUND_WITHOUT_AGENT, usize::MAX) };
-        self.windows.push(Window { from: begin, to: now() + nanos(slip), most });
+        let apart = if change.moves_denials() { usize::MAX } else { most };
+        self.windows.push(Window { from: begin, to: now() + nanos(slip), most, apart });
         let recover = if restart || crashed { RECOVER_RESTART } else { RECOVER };
         self.verdicts(model, number, (bound, recover), open);
         let late = restart || crashed;
@@ -291,6 +292,7 @@ impl Play<'_> {
         let mut total = Outcome::default();
         let (mut leaks, mut silences, mut misled) = (Vec::new(), Vec::new(), Vec::new());
         let mut packets = 0;
+        let between_nodes: Vec<_> = self.windows.iter().map(|window| window.between_nodes()).collect();
         for (number, (flow, line)) in self.flows.iter().zip(&self.lines).enumerate() {
             let list = arrivals.get(&u32::try_from(number)?).map(Vec::as_slice).unwrap_or_default();
             let wanted = &model.pods[flow.to].name;
@@ -299,7 +301,9 @@ impl Play<'_> {
             let list: Vec<Arrival> = list.iter().map(|(_, arrival)| *arrival).collect();
             let times = packet_times(&list, flow.protocol == Protocol::Udp);
             packets += times.came.len();
-            let outcome = line.judge(&times, end, nanos(GAP), &self.windows);
+            let apart = model.pods[flow.from].node != model.pods[flow.to].node;
+            let windows = if apart { &between_nodes } else { &self.windows };
+            let outcome = line.judge(&times, end, nanos(GAP), windows);
             let name = |pod: usize| format!("{} (n{})", model.pods[pod].name, model.pods[pod].node + 1);
             let flow = format!("{:?} {} to {}", flow.protocol, name(flow.from), name(flow.to));
             for violation in &outcome.violations {
