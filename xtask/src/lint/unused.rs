@@ -9,7 +9,10 @@ use serde::Deserialize;
 use crate::{exec, paths};
 
 /// Dependencies that are needed although no source names them: package, dependency, reason.
-const KEPT: &[(&str, &str, &str)] = &[];
+const KEPT: &[(&str, &str, &str)] = &[
+    ("testbed", "crc32fast", "as test programs have it: its dependents are built once"),
+    ("testbed", "getrandom", "as test programs have it: its dependents are built once"),
+];
 
 #[derive(Deserialize)]
 struct Metadata {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::{exec, paths};
+use crate::{build, exec, paths};
 
 /// One test program.
 #[derive(Clone, Debug)]
@@ -119,6 +119,8 @@ pub(super) fn build(quick: bool) -> Result<Vec<TestProgram>> {
     exec::say("building the test programs");
     let mut command = exec::cargo();
     command.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
+    // With the features of the programs that tests start: what both are made of is built once.
+    command.args(["--features", build::TEST_HOOKS]);
     if quick {
         command.args(["--lib", "--bins", "--test", "bpf*", "--test", "seeds"]);
     }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use super::jobs::{self, Job, Lane};
 use super::programs;
 use crate::tally::{CLOSING, Tally};
-use crate::{conformance, exec, lint, vm_test};
+use crate::{build, conformance, exec, lint, vm_test};
 
 /// A step by its name.
 struct Step {
@@ -85,7 +85,8 @@ fn checks(tally: &mut Tally, verbs: &clap::Command) -> Result<()> {
 /// The examples in documentation comments.
 fn doc_tests(tally: &mut Tally) -> Result<()> {
     let mut command = exec::cargo();
-    command.args(["test", "--workspace", "--doc"]).env("PATH", programs::path_with_cache()?);
+    command.args(["test", "--workspace", "--doc", "--features", build::TEST_HOOKS]);
+    command.env("PATH", programs::path_with_cache()?);
     let out = command.output().context("cannot start cargo test --doc")?;
     let output = String::from_utf8_lossy(&out.stdout);
     exec::say(&output);
