@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::bed::Bed;
+use crate::failover;
 use crate::fastpath;
 use crate::flood;
 use crate::record::{self, Series};
@@ -70,6 +71,8 @@ enum Inside {
     Cluster(cluster_bench::Command),
     /// The fast path against OVS, against other ways to connect pods, and against its goals.
     Fastpath(fastpath::Args),
+    /// What running flows lose while a process of the network is dead, and when it comes back.
+    Failover(failover::Args),
     /// Node ports with a backend on another node: by XDP, by TC, and by the kernel's nftables, in packets per second of one core.
     XdpForward(xdp_forward::Args),
     /// Sends small frames by an interface, as many as one core can or so many a second, where pktgen is missing: UDP, also in OVN's Geneve.
@@ -154,6 +157,7 @@ impl Inside {
         let (what, kubeconfig, nb, node, count, burst) = match self {
             Self::Cluster(command) => return command.run(),
             Self::Fastpath(args) => return done(args.run()),
+            Self::Failover(args) => return args.run(),
             Self::XdpForward(args) => return done(args.run()),
             Self::Flood(args) => return done(args.run()),
             Self::Load(args) => return done(args.run()),

@@ -4,6 +4,7 @@ use clap::Parser;
 
 mod args;
 mod bed;
+mod failover;
 mod fastpath;
 mod flood;
 mod frames;

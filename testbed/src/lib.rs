@@ -15,6 +15,7 @@ pub mod config;
 pub mod exec;
 pub mod host;
 pub mod images;
+pub mod loader;
 pub mod metrics;
 pub mod nodes;
 pub mod pod;

@@ -12,9 +12,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::loader::{Loader, Log};
 use testbed::cluster::config::Datapath;
 use testbed::cluster::{Actor, Agent, Bed};
+use testbed::loader::{Loader, Log};
 use testbed::nodes::kubelet;
 use testbed::pod::with_image;
 use testbed::tools::load::{Dial, Order, PORT};

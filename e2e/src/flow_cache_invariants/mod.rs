@@ -7,7 +7,6 @@ mod fallback;
 mod full_node;
 mod kill;
 mod load_pods;
-mod loader;
 mod no_bpf;
 mod random;
 mod rate;

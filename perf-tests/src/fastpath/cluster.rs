@@ -13,7 +13,7 @@ use super::cell::Route;
 use super::place::{self, Place};
 
 /// Namespace of the pods.
-pub(super) const NAMESPACE: &str = "bench";
+pub(crate) const NAMESPACE: &str = "bench";
 /// The pods and their nodes.
 const PODS: [(&str, &str); 3] = [("near", "n1"), ("beside", "n1"), ("far", "n2")];
 /// The process by which packets go that the programs leave to OVS.
@@ -33,7 +33,7 @@ pub(super) enum Sabotage {
 }
 
 /// A running cluster with its pods; taken down when it is dropped, unless it was there before.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     bed: Option<Bed>,
     ours: bool,
 }
@@ -47,7 +47,7 @@ impl Cluster {
     }
 
     /// Brings one up, in place of what an earlier run has left.
-    pub(super) fn up(name: &str, datapath: Datapath) -> Result<Self> {
+    pub(crate) fn up(name: &str, datapath: Datapath) -> Result<Self> {
         let cluster = Self::without_pods(name, datapath)?;
         cluster.make_pods()?;
         Ok(cluster)
@@ -108,7 +108,7 @@ impl Cluster {
         pod::wait_ready(bed, NAMESPACE, START)
     }
 
-    pub(super) fn bed(&self) -> Result<&Bed> {
+    pub(crate) fn bed(&self) -> Result<&Bed> {
         self.bed.as_ref().context("the cluster is down")
     }
 
@@ -151,7 +151,7 @@ impl Cluster {
     }
 
     /// Ends it; the error says what is left.
-    pub(super) fn down(mut self) -> Result<()> {
+    pub(crate) fn down(mut self) -> Result<()> {
         self.bed.take().filter(|_| self.ours).map_or(Ok(()), Bed::down)
     }
 }

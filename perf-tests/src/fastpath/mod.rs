@@ -7,7 +7,7 @@
 
 mod alone;
 mod cell;
-mod cluster;
+pub(crate) mod cluster;
 mod direct;
 mod icount;
 mod itself;

@@ -23,7 +23,6 @@ use anyhow::{Context, Result};
 use tokio::time::sleep;
 
 use super::load_pods::LoadPods;
-use super::loader::Received;
 use super::{Stage, ms, nanos};
 use crate::random::Random;
 use act::Act;
@@ -32,6 +31,7 @@ use model::{Flow, Model, Protocol};
 use service_lines::Bounds;
 use service_play::ServicePlay;
 use stalls::{Stalls, Watch};
+use testbed::loader::Received;
 use testbed::tools::load::{Arrival, now};
 use testbed::ui::say;
 use timeline::{Outcome, Rule, Tail, Timeline, Times, Transit, Violation, Window};

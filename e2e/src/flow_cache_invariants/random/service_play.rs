@@ -10,9 +10,9 @@ use super::service_lines::{Arrived, Backend, Bounds, ServiceLines, Stranger, Ver
 use super::services::{Client, LOCAL, SERVICES, ServiceFlow, Way};
 use super::timeline::{Violation, Window};
 use super::{SERVICE_FLOWS, verdict};
-use crate::flow_cache_invariants::loader::Received;
 use crate::flow_cache_invariants::{Stage, ms};
 use crate::random::Random;
+use testbed::loader::Received;
 use testbed::tools::load::{Arrival, now};
 use testbed::ui::say;
 

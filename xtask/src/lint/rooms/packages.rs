@@ -212,6 +212,7 @@ pub(super) const PACKAGES: &[Package] = &[
             "record",
             "kubernetes",
             "fastpath",
+            "failover",
             "bed",
             "scenario",
             "live_frames",
@@ -236,7 +237,7 @@ pub(super) const PACKAGES: &[Package] = &[
         source: "testbed/src",
         rooms: Rooms::Ordered(&[
             "ui", "exec", "runtime", "metrics", "config", "host", "images", "tools", "bed", "nodes",
-            "traffic", "pod", "cluster", "cli",
+            "traffic", "loader", "pod", "cluster", "cli",
         ]),
     },
     Package {

@@ -8,26 +8,26 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use testbed::cluster::Bed;
-use testbed::tools::load::{Arrival, Order};
-use testbed::traffic::{self, Place};
+use crate::bed::Bed;
+use crate::tools::load::{Arrival, Order};
+use crate::traffic::{self, Place};
 
 /// What arrived, with the name of where.
-pub(super) type Received = (Arc<str>, Arrival);
+pub type Received = (Arc<str>, Arrival);
 
 /// Everything that arrived anywhere.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log(Arc<Mutex<Vec<Received>>>);
+pub struct Log(Arc<Mutex<Vec<Received>>>);
 
 impl Log {
-    /// Takes out what is there, sorted by flow and time.
-    pub(super) fn take(&self) -> BTreeMap<u32, Vec<Arrival>> {
+    /// Takes out what is there, by flow, sorted by time.
+    pub fn take(&self) -> BTreeMap<u32, Vec<Arrival>> {
         let flows = self.take_received().into_iter();
         flows.map(|(flow, list)| (flow, list.into_iter().map(|(_, arrival)| arrival).collect())).collect()
     }
 
-    /// The same, with who received it.
-    pub(super) fn take_received(&self) -> BTreeMap<u32, Vec<Received>> {
+    /// As [`Self::take`], with who received it.
+    pub fn take_received(&self) -> BTreeMap<u32, Vec<Received>> {
         let list = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let mut flows: BTreeMap<u32, Vec<Received>> = BTreeMap::new();
         for received in list {
@@ -45,14 +45,14 @@ impl Log {
 
 /// One process; it ends with this.
 #[derive(Debug)]
-pub(super) struct Loader {
+pub struct Loader {
     child: Child,
     orders: ChildStdin,
 }
 
 impl Loader {
     /// Starts it in the network of a running pod, or of a host. `name`: who receives, in the log.
-    pub(super) fn start(bed: &Bed, place: &Place, name: &str, pause_ms: u64, log: &Log) -> Result<Self> {
+    pub fn start(bed: &Bed, place: &Place, name: &str, pause_ms: u64, log: &Log) -> Result<Self> {
         let mut command = traffic::command(bed, place, &bed.config().program("testbed"))?;
         command.args(["probe", "load", "--pause", &pause_ms.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -73,7 +73,7 @@ impl Loader {
     }
 
     /// Gives an order.
-    pub(super) fn order(&mut self, order: &Order) -> Result<()> {
+    pub fn order(&mut self, order: &Order) -> Result<()> {
         let line = serde_json::to_string(order)?;
         writeln!(self.orders, "{line}").context("the load tool has ended")
     }

@@ -1,0 +1,104 @@
+//! What is killed, and what is expected of the traffic meanwhile.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// Processes of one kind, which are killed together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Part {
+    /// The control: what this machine loses while nothing is killed.
+    Nothing,
+    /// The node agent of each node.
+    Agent,
+    /// ovn-controller of each node.
+    OvnController,
+    /// The node's own database of each node.
+    NodeDatabase,
+    /// ovs-vswitchd of each node: with the userspace datapath the datapath itself.
+    Vswitchd,
+    /// The controller.
+    Controller,
+    /// ovn-northd.
+    Northd,
+    /// The northbound database.
+    Northbound,
+    /// The southbound database.
+    Southbound,
+}
+
+/// Where what is not on the nodes runs.
+const CENTRAL: &str = "central";
+
+impl Part {
+    /// All, the control first.
+    pub(super) const ALL: [Self; 9] = [
+        Self::Nothing,
+        Self::Agent,
+        Self::OvnController,
+        Self::NodeDatabase,
+        Self::Vswitchd,
+        Self::Controller,
+        Self::Northd,
+        Self::Northbound,
+        Self::Southbound,
+    ];
+
+    /// The processes, each with its host.
+    pub(super) fn processes(self, nodes: &[String]) -> Vec<(&str, &'static str)> {
+        let on_nodes = |process| nodes.iter().map(|node| (node.as_str(), process)).collect();
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Agent => on_nodes("node-agent"),
+            Self::OvnController => on_nodes("ovn-controller"),
+            Self::NodeDatabase => on_nodes("ovsdb-server"),
+            Self::Vswitchd => on_nodes("ovs-vswitchd"),
+            Self::Controller => vec![(CENTRAL, "controller")],
+            Self::Northd => vec![(CENTRAL, "ovn-northd")],
+            Self::Northbound => vec![(CENTRAL, "ovsdb-nb")],
+            Self::Southbound => vec![(CENTRAL, "ovsdb-sb")],
+        }
+    }
+
+    /// For how long a flow that is there may stand still at most; its connections live on. None where no goal is set: a userspace datapath dies
+    /// with its process, and comes back when ovn-controller has written its flows again. It also stands still while ovs-vswitchd has no database
+    /// (`bridge_run` in OVS's `vswitchd/bridge.c` returns without the lock of the database, before it polls ports).
+    pub(super) const fn goal(self) -> Option<Duration> {
+        match self {
+            Self::Nothing | Self::Vswitchd | Self::NodeDatabase => None,
+            _ => Some(Duration::from_millis(100)),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing",
+            Self::Agent => "node agents",
+            Self::OvnController => "ovn-controllers",
+            Self::NodeDatabase => "databases of the nodes",
+            Self::Vswitchd => "ovs-vswitchds",
+            Self::Controller => "controller",
+            Self::Northd => "ovn-northd",
+            Self::Northbound => "northbound database",
+            Self::Southbound => "southbound database",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nodes_have_is_killed_on_each_of_them() {
+        let nodes = ["n1".to_owned(), "n2".to_owned()];
+        assert_eq!(Part::Agent.processes(&nodes), [("n1", "node-agent"), ("n2", "node-agent")]);
+        assert_eq!(Part::Northbound.processes(&nodes), [("central", "ovsdb-nb")]);
+        assert_eq!(Part::Nothing.processes(&nodes), []);
+    }
+}
