@@ -18,6 +18,9 @@ const NODES: [(&str, usize); 2] = [("n1", 6), ("n2", 2)];
 pub(super) fn wait(bed: &Bed) -> Result<bool> {
     let all = || -> Result<()> {
         for (node, expected) in NODES {
+            // While it does not see OVS, cached flows go on for the rest of a hold that began before.
+            let sight = bed.agent(node).status()?["cache"]["sight"].clone();
+            anyhow::ensure!(sight == "open", "the agent of {node} does not see OVS: {sight}");
             let flows: Vec<Value> = bed.agent(node).slipctl_json(&["flows", "--limit", "100000"])?;
             let found = used(&flows).len();
             anyhow::ensure!(found >= expected, "{node} has {found} of {expected} flows in its cache");

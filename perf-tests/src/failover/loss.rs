@@ -20,7 +20,7 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// Of what arrived from `begin` to `end`, in order of time; none if nothing did. The time until the first arrival and since the last counts
+    /// The loss of a flow by what arrived from `begin` to `end`, in order of time; none if nothing did. The time until the first arrival and since the last counts
     /// as time without one.
     pub(super) fn of(arrivals: &[Arrival], begin: u64, end: u64) -> Option<Self> {
         let inside: Vec<&Arrival> = arrivals.iter().filter(|one| (begin..=end).contains(&one.at)).collect();
