@@ -221,8 +221,18 @@ fn served(bed: &Bed, change: &Change<'_>, old: (&str, &str), new: (&str, &str)) 
     thread::sleep(SILENT.saturating_sub(REPLACED));
     drop(echo);
     let output = running.wait_with_output()?;
+    let served = to_the_end(&output).with_context(|| tracked(bed));
     change.before.delete(bed)?;
-    to_the_end(&output)
+    served
+}
+
+/// What OVS on the first node has of the client's connection, for who has to find out why it is not served.
+fn tracked(bed: &Bed) -> String {
+    let table = bed.ovs("n1", "ovs-appctl", &["dpctl/dump-conntrack"]).unwrap_or_else(|e| format!("{e:#}"));
+    let ports = [PORT, NODE_PORT].map(|port| format!("dport={port})"));
+    let ours: Vec<&str> =
+        table.lines().filter(|line| ports.iter().any(|port| line.contains(port.as_str()))).collect();
+    format!("OVS on n1 has the connections {ours:?}")
 }
 
 /// Starts a UDP client that goes on asking from one port.

@@ -61,6 +61,8 @@ const BRIDGE_ZONES: RangeInclusive<u16> = 64_000..=64_002;
 const GONE: &str = "No such file or directory";
 /// Before it is tried again while the last round is under way.
 const BUSY: Duration = Duration::from_millis(200);
+/// A round that takes longer is told: meanwhile clients stay where they are.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// Source and destination of a packet.
 type Ends = (SocketAddr, SocketAddr);
@@ -73,6 +75,8 @@ pub(super) struct StaleUdp {
     look: Look,
     /// The last round, perhaps under way.
     round: Option<JoinHandle<()>>,
+    /// When it began; none once it was told that it is slow.
+    round_began: Option<Instant>,
     not_before: Option<Instant>,
 }
 
@@ -166,6 +170,12 @@ impl StaleUdp {
         if let Some(mut round) = self.round.take() {
             match (&mut round).now_or_never() {
                 None => {
+                    if self.round_began.take_if(|began| now >= *began + SLOW).is_some() {
+                        tracing::warn!(
+                            longer_than = ?SLOW,
+                            "Open vSwitch is slow to end stale UDP connections; clients that go on sending stay with removed backends meanwhile"
+                        );
+                    }
                     self.round = Some(round);
                     self.not_before = Some(now + BUSY);
                     return;
@@ -196,6 +206,7 @@ impl StaleUdp {
             flow_cache: context.flow_cache.clone(),
             metrics: context.metrics.clone(),
         };
+        self.round_began = Some(now);
         self.round = Some(tokio::spawn(Arc::new(round).run()));
     }
 }
