@@ -71,6 +71,10 @@ enum Inside {
     Cluster(cluster_bench::Command),
     /// The fast path against OVS, against other ways to connect pods, and against its goals.
     Fastpath(fastpath::Args),
+    /// What policies cost that select the pods of a connection: none, some and many of them side by side.
+    PolicyScale(fastpath::PolicyArgs),
+    /// What services cost with which a connection has nothing to do.
+    ServiceScale(fastpath::ServiceArgs),
     /// What running flows lose while a process of the network is dead, and when it comes back.
     Failover(failover::Args),
     /// Node ports with a backend on another node: by XDP, by TC, and by the kernel's nftables, in packets per second of one core.
@@ -157,6 +161,8 @@ impl Inside {
         let (what, kubeconfig, nb, node, count, burst) = match self {
             Self::Cluster(command) => return command.run(),
             Self::Fastpath(args) => return done(args.run()),
+            Self::PolicyScale(args) => return done(args.run()),
+            Self::ServiceScale(args) => return done(args.run()),
             Self::Failover(args) => return args.run(),
             Self::XdpForward(args) => return done(args.run()),
             Self::Flood(args) => return done(args.run()),

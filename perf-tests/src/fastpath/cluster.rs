@@ -97,10 +97,16 @@ impl Cluster {
     }
 
     fn make_pods(&self) -> Result<()> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        self.bed()?.apply(&namespace.to_string())?;
+        self.add_pods(&PODS)
+    }
+
+    /// Makes pods, each on a node, and waits until they run.
+    pub(super) fn add_pods(&self, pods: &[(&str, &str)]) -> Result<()> {
         let bed = self.bed()?;
-        let mut items =
-            vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})];
-        for (name, node) in PODS {
+        let mut items = Vec::new();
+        for (name, node) in pods {
             items.push(pod::with_image(bed, pod::manifest(NAMESPACE, name, Some(node)))?);
         }
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});

@@ -15,13 +15,17 @@ mod lane;
 mod load;
 mod place;
 mod plan;
+mod policies;
+mod proxy;
 mod report;
 mod revoke;
 mod rounds;
 mod row;
 mod rows;
 mod samples;
+mod scale;
 mod scene;
+mod services;
 mod tally;
 mod ways;
 mod worlds;
@@ -45,6 +49,8 @@ use tally::Tally;
 pub(crate) use alone::run as alone;
 pub(crate) use direct::{Delivery, OBJECT, keep as keep_direct};
 pub(crate) use load::Args as LoadArgs;
+pub(crate) use policies::Args as PolicyArgs;
+pub(crate) use services::Args as ServiceArgs;
 
 /// Where `--write` puts the page.
 const PAGE: &str = "docs/performance.md";

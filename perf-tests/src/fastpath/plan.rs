@@ -49,6 +49,24 @@ pub(super) enum Path {
     RoutedSnat,
     /// A node's process to a pod of the other node, routed.
     RoutedHost,
+    /// Pods of two nodes, eBPF, selected by some policies.
+    #[value(skip)]
+    SomePolicies,
+    /// Pods of two nodes, eBPF, selected by many policies.
+    #[value(skip)]
+    ManyPolicies,
+    /// A pod to a cluster IP whose backend is on the other node, eBPF, on a cluster with many other services.
+    #[value(skip)]
+    ManyServices,
+    /// Pods of two nodes, routed, by a cluster IP that nftables translates as kube-proxy has it, without other services.
+    #[value(skip)]
+    Proxy,
+    /// The same as [`Path::Proxy`] with many other services in the map.
+    #[value(skip)]
+    ProxyMany,
+    /// The same as [`Path::ProxyMany`] with a rule for each service.
+    #[value(skip)]
+    ProxyRules,
 }
 
 impl Path {
@@ -66,7 +84,7 @@ impl Path {
     /// What to add to a port of its kind: servers of several paths are in one pod.
     pub(super) fn port_offset(self) -> u16 {
         match self {
-            Self::ClusterIp => 20,
+            Self::ClusterIp | Self::ManyServices => 20,
             Self::NodePort => 40,
             Self::NodePortFar => 60,
             Self::Outside => 80,
@@ -99,6 +117,12 @@ impl Path {
             Self::DirectVia => "direct, from outside, two nodes",
             Self::RoutedSnat => "routed and SNAT, to outside",
             Self::RoutedHost => "routed, node to other's pod",
+            Self::SomePolicies => "across nodes, some policies",
+            Self::ManyPolicies => "across nodes, many policies",
+            Self::ManyServices => "cluster IP, many services",
+            Self::Proxy => "nftables, one service",
+            Self::ProxyMany => "nftables, many services",
+            Self::ProxyRules => "a rule each, many services",
         }
     }
 }

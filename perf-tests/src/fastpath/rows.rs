@@ -40,7 +40,8 @@ pub(super) fn rows(found: &Found) -> Vec<Row> {
     rows
 }
 
-fn ratio(samples: &Samples, what: &str, load: Load, path: Path, against: Path, goal: f64) -> Row {
+/// One path against another under a load.
+pub(super) fn ratio(samples: &Samples, what: &str, load: Load, path: Path, against: Path, goal: f64) -> Row {
     let row = Row::new(what, against.label(), Goal::AtLeast(goal), "");
     row.pairs(&samples.pairs(load, path, against))
 }

@@ -5,11 +5,12 @@
 
 use std::fmt::Write;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::cell::Route;
+use super::cell::{By, Route};
 use super::direct::{self, Delivery};
 use super::place::{Keeper, Namespace};
+use super::proxy::{self, Lookup};
 
 /// MTU of pods here and in the clusters.
 const MTU: u32 = 1400;
@@ -19,13 +20,15 @@ const MTU: u32 = 1400;
 pub(super) struct World {
     ends: [Namespace; 2],
     address: String,
+    /// What the client asks, if that is something else.
+    by: Option<&'static str>,
     _between: Vec<Namespace>,
     _programs: Vec<Keeper>,
 }
 
 impl World {
     fn new(ends: [Namespace; 2], address: impl Into<String>) -> Self {
-        Self { ends, address: address.into(), _between: Vec::new(), _programs: Vec::new() }
+        Self { ends, address: address.into(), by: None, _between: Vec::new(), _programs: Vec::new() }
     }
 
     /// The network with a switch and two nodes between the ends.
@@ -39,7 +42,8 @@ impl World {
     pub(super) fn route(&self) -> Route {
         let [client, server] = &self.ends;
         let (client, server) = (client.place(), server.place());
-        Route { client, server, address: self.address.clone(), by: None, part_of_path: Vec::new() }
+        let by = self.by.map(|address| By { address: address.to_owned(), port_offset: 0 });
+        Route { client, server, address: self.address.clone(), by, part_of_path: Vec::new() }
     }
 }
 
@@ -63,6 +67,16 @@ pub(super) fn routed() -> Result<World> {
     let underlay = Underlay::new()?;
     let pods = routed_pods(&underlay)?;
     Ok(World::new(pods, "10.78.2.2").over(underlay))
+}
+
+/// Pods as in [`routed`], by a cluster IP that the client's node translates as kube-proxy has it, one of so many.
+pub(super) fn routed_services(lookup: Lookup, services: u16) -> Result<World> {
+    let world = routed()?;
+    // The switch comes before the nodes.
+    let node = world._between.get(1).context("a node between the pods")?;
+    let rules = proxy::rules(lookup, services, &world.address);
+    testbed::exec::input_output(node.place().command("nft").args(["-f", "-"]), &rules)?;
+    Ok(World { by: Some(proxy::ADDRESS), ..world })
 }
 
 /// A process of one node, and a pod of the other, to whose range it has a route.
