@@ -61,10 +61,10 @@ pub(super) enum Path {
     /// Pods of two nodes, routed, by a cluster IP that nftables translates as kube-proxy has it, without other services.
     #[value(skip)]
     Proxy,
-    /// The same as [`Path::Proxy`] with many other services in the map.
+    /// Pods as in [`Path::Proxy`], with many other services in the map.
     #[value(skip)]
     ProxyMany,
-    /// The same as [`Path::ProxyMany`] with a rule for each service.
+    /// Pods as in [`Path::ProxyMany`], with a rule for each service.
     #[value(skip)]
     ProxyRules,
 }
