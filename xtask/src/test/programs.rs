@@ -60,7 +60,7 @@ impl TestProgram {
             ("controller", _) => "controller",
             ("ovsdb-client", _) => "ovsdb",
             ("testbed", target) if target.starts_with("real") => "real",
-            ("perf-tests", "scenarios") => "cluster",
+            ("perf-tests", "scenarios" | "failover" | "scale") => "cluster",
             ("testbed" | "e2e" | "entrypoint", _) if !self.is_unit => "cluster",
             _ => "unit",
         }
@@ -162,6 +162,7 @@ mod tests {
             ("testbed", "real", false, "real"),
             ("xtask", "xtask", true, "unit"),
             ("fuzz", "seeds", false, "unit"),
+            ("perf-tests", "failover", false, "cluster"),
             ("ebpf", "ebpf", true, "ebpf"),
             ("ovsdb-client", "server", false, "ovsdb"),
             ("controller", "nb", false, "controller"),
