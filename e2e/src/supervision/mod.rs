@@ -185,7 +185,8 @@ impl Run<'_, '_> {
 /// Ends one task, makes a pod meanwhile, starts the process again, and lets the pod answer.
 fn end(bed: &Bed, process: &Process<'_>, task: &str) -> Result<String> {
     let how = process.end(task)?;
-    let name = format!("during-{task}");
+    // Names of tasks may have capitals, those of pods may not (RFC 1123).
+    let name = format!("during-{}", task.to_lowercase());
     let object = pod::with_image(bed, pod::manifest(NAMESPACE, &name, Some(NODE)))?;
     let made = bed.create(&object.to_string());
     let back = process.start_again()?;

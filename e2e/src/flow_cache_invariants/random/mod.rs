@@ -220,11 +220,11 @@ impl Play<'_> {
         let expected = if let Change::RestartController { node } = change { Some(node) } else { None };
         let hit = self.crashed(act, model, number, expected)?;
         let crashed = !hit.is_empty();
-        if crashed {
-            self.services.disturb(&hit, model, number);
-        }
         let open = |flow: &Flow| open(flow) || hit.iter().any(|node| on(flow, *node, model));
         let begin = self.windows.last().filter(|_| crashed).map_or(begin, |last| last.from);
+        if crashed {
+            self.services.disturb(&hit, model, begin, number);
+        }
         let well = act.agents_are_well();
         let bound = if well { BOUND } else { BOUND_WITHOUT_AGENT };
         let (slip, most) = if well { (SLIP, SLIPPED) } else { (BOUND_WITHOUT_AGENT, usize::MAX) };

@@ -143,7 +143,10 @@ impl ServiceLines {
             }
         }
         if disturbed || before.shows != after.shows {
-            self.shows.push((at.saturating_sub(nanos(ATTEMPT)), None));
+            let from = at.saturating_sub(nanos(ATTEMPT));
+            // What was to hold from later on is open too; they stay in order of time.
+            while self.shows.pop_if(|(since, _)| *since > from).is_some() {}
+            self.shows.push((from, None));
         }
     }
 
@@ -294,6 +297,34 @@ mod tests {
 
     fn judge(lines: &ServiceLines, arrived: impl Iterator<Item = Arrived>) -> Judged {
         lines.judge(&arrived.collect::<Vec<_>>(), 30 * SECOND, SECOND, &[])
+    }
+
+    #[test]
+    fn what_a_node_lets_pass_between_the_end_of_its_ovn_controller_and_its_next_start_is_open() {
+        let judged = |ended: bool| {
+            let mut lines = lines(Protocol::Udp, true);
+            let after = Verdicts { admits: [0, 2].into(), ..verdicts(&[0, 1]) };
+            lines.open(12 * SECOND, &verdicts(&[1]), &after, false, 2);
+            lines.settle(
+                13 * SECOND,
+                &after,
+                Bounds { bound: SECOND, recover: 2 * SECOND, well: true, late: false },
+                2,
+            );
+            if ended {
+                // It is noticed with the next change, at 22 s, and may have been at any time since this one began.
+                lines.open(20 * SECOND, &after, &after, true, 3);
+                lines.settle(
+                    22 * SECOND,
+                    &after,
+                    Bounds { bound: SECOND, recover: 2 * SECOND, well: true, late: true },
+                    3,
+                );
+            }
+            let denied = judge(&lines, arrived(1, 0, 204, 215)).violations;
+            denied.iter().filter(|(what, pod, _)| (*what, *pod) == ("denied by policy", Some(1))).count()
+        };
+        assert_eq!((judged(false), judged(true)), (1, 0));
     }
 
     #[test]

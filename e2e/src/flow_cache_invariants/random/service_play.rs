@@ -125,9 +125,8 @@ impl<'a> ServicePlay<'a> {
         }
     }
 
-    /// Everything on these nodes may have been different since the last change began.
-    pub(super) fn disturb(&mut self, nodes: &BTreeSet<usize>, model: &Model, number: usize) {
-        let at = now();
+    /// Everything on these nodes may have been different since `at`, when the last change began.
+    pub(super) fn disturb(&mut self, nodes: &BTreeSet<usize>, model: &Model, at: u64, number: usize) {
         for ((flow, line), last) in self.flows.iter().zip(&mut self.lines).zip(&self.last) {
             let hit = nodes.iter().any(|&node| model.goes_through(flow, node));
             line.open(at, last, last, hit, number);
