@@ -26,7 +26,7 @@ use testbed::pod;
 use testbed::runtime::block_on;
 use testbed::tools::load::now;
 use testbed::traffic::{Dial, Place};
-use testbed::ui::{Progress, say};
+use testbed::ui::Progress;
 
 /// How long a part may take.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -155,10 +155,7 @@ impl Run<'_, '_> {
 
     /// Ends every task and thread of a process.
     async fn all(&mut self, process: &Process<'_>) -> Result<()> {
-        let Some(tasks) = tokio::task::block_in_place(|| process.tasks())? else {
-            say(format_args!("the {} has no tasks that a test may end", process.name()));
-            return Ok(());
-        };
+        let tasks = tokio::task::block_in_place(|| process.tasks())?;
         ensure!(tasks.len() > 1, "the {} has only these: {tasks:?}", process.name());
         for task in tasks.iter().filter(|task| self.only.is_empty() || self.only.contains(task)) {
             self.one(process, task).await;
