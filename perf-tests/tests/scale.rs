@@ -9,7 +9,12 @@ fn run(arguments: &[&str]) -> (Value, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("scale.json");
     let mut command = testbed::exec::command(env!("CARGO_BIN_EXE_perf-tests"));
-    let out = command.args(arguments).args(["--rounds", "3", "--json"]).arg(&file).output().unwrap();
+    let out = command
+        .args(arguments)
+        .args(["--rounds", "3", "--slice-ms", "200", "--json"])
+        .arg(&file)
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
     (serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap(), said)

@@ -173,7 +173,7 @@ impl StaleUdp {
                     if self.round_began.take_if(|began| now >= *began + SLOW).is_some() {
                         tracing::warn!(
                             longer_than = ?SLOW,
-                            "Open vSwitch is slow to end stale UDP connections; clients that go on sending stay with removed backends meanwhile"
+                            "ending stale UDP connections in Open vSwitch takes long; clients that go on sending stay with removed backends meanwhile"
                         );
                     }
                     self.round = Some(round);

@@ -9,6 +9,8 @@ use testbed::bed::Bed;
 use testbed::exec::retry;
 use testbed::tools::load::PORT;
 
+use crate::fastpath::cluster::is_used;
+
 /// How long flows may take to be cached: after a restart of OVS the agents wait for ovn-controller.
 const LEARN: Duration = Duration::from_secs(20);
 /// The nodes, and by how many protocols and destinations the flows lead there or from there.
@@ -36,16 +38,8 @@ pub(super) fn wait(bed: &Bed) -> Result<bool> {
 
 /// Protocols and destinations of the flows of slipctl's list that are ours, valid and used.
 fn used(flows: &[Value]) -> BTreeSet<(&str, &str)> {
-    let one = |flow: &'_ Value| {
-        flow["valid"] == true && flow["packets"].as_u64().is_some_and(|packets| packets > 0)
-    };
-    let ours = format!(":{PORT}");
-    flows
-        .iter()
-        .filter(|flow| one(flow))
-        .filter_map(|flow| Some((flow["protocol"].as_str()?, flow["destination"].as_str()?)))
-        .filter(|(_, destination)| destination.ends_with(&ours))
-        .collect()
+    let ours = flows.iter().filter(|flow| is_used(flow, PORT));
+    ours.filter_map(|flow| Some((flow["protocol"].as_str()?, flow["destination"].as_str()?))).collect()
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl Cluster {
 }
 
 /// Whether a flow of slipctl's list goes to this port, is valid, and was used.
-fn is_used(flow: &Value, port: u16) -> bool {
+pub(crate) fn is_used(flow: &Value, port: u16) -> bool {
     let to = flow["destination"].as_str().is_some_and(|address| address.ends_with(&format!(":{port}")));
     to && flow["valid"] == true && flow["packets"].as_u64().is_some_and(|packets| packets > 0)
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask bench policy-scale`: what network policies cost that select the pods of a connection. Two pods without one, two under some and two under
 //! many run at the same time, on one cluster, by the same rounds.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -100,13 +101,16 @@ fn under(cluster: &Cluster, count: u16) -> Result<Route> {
 
 /// Waits until a set of policies is in the flows of every node.
 fn wait(bed: &Bed, count: u16) -> Result<()> {
-    // The owner of an ACL is in its row, as in ovn-kubernetes.
-    let text = |i: u16| format!("NetworkPolicy:{NAMESPACE}:{}:", policy_name(count, i));
+    // An ACL names its owner, as in ovn-kubernetes: `k8s.ovn.org/id=default-network-controller:NetworkPolicy:NAMESPACE:NAME:Ingress:…`.
+    let owner = format!(":NetworkPolicy:{NAMESPACE}:");
     retry(IN_FORCE, "the policies are in force", || {
         let list = bed.nbctl(&["--bare", "--columns=external_ids", "list", "acl"])?;
-        let missing = (0..count).find(|&i| !list.contains(&text(i)));
-        if let Some(missing) = missing {
-            bail!("the policy {} has no ACL", policy_name(count, missing));
+        let owners: BTreeSet<&str> =
+            list.split_whitespace().filter_map(|id| id.split_once(&owner)?.1.split(':').next()).collect();
+        if let Some(missing) =
+            (0..count).map(|i| policy_name(count, i)).find(|name| !owners.contains(name.as_str()))
+        {
+            bail!("the policy {missing} has no ACL");
         }
         bed.nbctl(&["--wait=hv", "--timeout=120", "sync"])
     })
@@ -151,7 +155,7 @@ mod tests {
         let all: Vec<Value> = (0..300).map(|i| policy("a", "b", i, 300)).collect();
         let open = |policy: &&Value| policy["spec"]["ingress"][0]["ports"][0]["endPort"] == 7999;
         assert_eq!(all.iter().filter(open).count(), 1);
-        let names: std::collections::BTreeSet<&str> =
+        let names: BTreeSet<&str> =
             all.iter().filter_map(|policy| policy["metadata"]["name"].as_str()).collect();
         assert_eq!(names.len(), all.len());
         assert_eq!(all[299]["metadata"]["name"], "of-300-299");

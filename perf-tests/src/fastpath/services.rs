@@ -1,6 +1,7 @@
 //! `cargo xtask bench service-scale`: what services cost with which a connection has nothing to do. The same connections to a cluster IP run at the same time
 //! on two clusters, of which one has many other services, and through nodes that translate as kube-proxy has it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 use testbed::cluster::Bed;
 use testbed::exec::retry;
 
-use super::cell::Route;
 use super::cluster::{Cluster, NAMESPACE};
 use super::plan::{Load, Path};
 use super::proxy::Lookup;
@@ -46,13 +46,16 @@ impl Args {
         let many = Cluster::up(&format!("{name}-many"), scale.datapath)?;
         say(&format!("{services} services"));
         fill(&many, services).with_context(|| format!("{services} services"))?;
+        // The measured service is one of these.
         let worlds = [
             (Path::Proxy, worlds::routed_services(Lookup::Map, 1)?),
-            (Path::ProxyMany, worlds::routed_services(Lookup::Map, services)?),
-            (Path::ProxyRules, worlds::routed_services(Lookup::Rules, services)?),
+            (Path::ProxyMany, worlds::routed_services(Lookup::Map, services + 1)?),
+            (Path::ProxyRules, worlds::routed_services(Lookup::Rules, services + 1)?),
         ];
-        let mut routes =
-            vec![(Path::ClusterIp, by_cluster_ip(&few)?), (Path::ManyServices, by_cluster_ip(&many)?)];
+        let mut routes = vec![
+            (Path::ClusterIp, ways::by_cluster_ip(&few)?),
+            (Path::ManyServices, ways::by_cluster_ip(&many)?),
+        ];
         routes.extend(worlds.iter().map(|(path, world)| (*path, world.route())));
         let samples = scale.measure(&routes)?;
         // Both, whatever becomes of the first.
@@ -74,13 +77,6 @@ fn rows(samples: &Samples, services: u16) -> Vec<Row> {
     rows
 }
 
-/// The way to a service whose backend is on the other node.
-fn by_cluster_ip(cluster: &Cluster) -> Result<Route> {
-    let routes = ways::routes(cluster)?;
-    let found = routes.into_iter().find(|(path, _)| *path == Path::ClusterIp);
-    Ok(found.context("there is no way by a cluster IP")?.1)
-}
-
 /// Makes services that nobody asks, and waits until all nodes have them.
 fn fill(cluster: &Cluster, services: u16) -> Result<()> {
     let bed = cluster.bed()?;
@@ -99,7 +95,7 @@ fn in_force(bed: &Bed, services: u16) -> Result<()> {
     retry(IN_FORCE, "all nodes have the services", || {
         let list = bed.nbctl(&["--bare", "--columns=external_ids", "list", "load_balancer"])?;
         let owner = |i: u16| format!("k8s.ovn.org/owner={NAMESPACE}/{}", name_of(i));
-        let owners: std::collections::BTreeSet<&str> = list.split_whitespace().collect();
+        let owners: BTreeSet<&str> = list.split_whitespace().collect();
         let missing = (0..services).find(|&i| !owners.contains(owner(i).as_str()));
         ensure!(
             missing.is_none(),

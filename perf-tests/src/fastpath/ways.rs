@@ -27,7 +27,6 @@ pub(super) fn routes(cluster: &Cluster) -> Result<Vec<(Path, Route)>> {
     let (near, _) = cluster.pod("near")?;
     let (beside, beside_ip) = cluster.pod("beside")?;
     let (far, far_ip) = cluster.pod("far")?;
-    let cluster_ip = serve(bed, Path::ClusterIp, "by-cluster-ip", &far_ip)?;
     serve(bed, Path::NodePort, "by-node-port", &beside_ip)?;
     serve(bed, Path::NodePortFar, "by-node-port-far", &far_ip)?;
     let host = |name: &str| Place::host(bed, name);
@@ -45,13 +44,20 @@ pub(super) fn routes(cluster: &Cluster) -> Result<Vec<(Path, Route)>> {
     };
     let outside = host("ext")?;
     Ok(vec![
-        (Path::ClusterIp, by(route(&near, &far, &far_ip), &cluster_ip, 0)),
+        (Path::ClusterIp, by_cluster_ip(cluster)?),
         (Path::NodePort, by(route(&outside, &beside, &beside_ip), &n1, NODE_PORTS)),
         (Path::NodePortFar, by(route(&outside, &far, &far_ip), &n1, NODE_PORTS)),
         (Path::Outside, route(&near, &outside, &EXT_IP.to_string())),
         (Path::HostPod, route(&host("n1")?, &far, &far_ip)),
         (Path::Nodes, route(&host("n1")?, &host("n2")?, &n2)),
     ])
+}
+
+/// Makes the service of [`Path::ClusterIp`], whose backend is on the other node, and tells where the path leads.
+pub(super) fn by_cluster_ip(cluster: &Cluster) -> Result<Route> {
+    let route = cluster.across()?;
+    let address = serve(cluster.bed()?, Path::ClusterIp, "by-cluster-ip", &route.address)?;
+    Ok(Route { by: Some(By { address, port_offset: 0 }), ..route })
 }
 
 /// Makes a service of type NodePort without a selector, with every port of the path's loads; its cluster IP, once all nodes serve it.
