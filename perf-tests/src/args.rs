@@ -11,8 +11,9 @@ use crate::bed::Bed;
 use crate::failover;
 use crate::fastpath;
 use crate::flood;
-use crate::record::{self, Series};
+use crate::record::{self, Machine, Series};
 use crate::scenario;
+use crate::scenario_file::{self, Run, ScenarioFile};
 use crate::xdp_forward;
 
 /// Measures Slipstream on a test bed.
@@ -23,7 +24,7 @@ pub(crate) struct Args {
     #[arg(value_enum, default_values_t = [Scenario::Cni, Scenario::Rows, Scenario::Scale])]
     scenarios: Vec<Scenario>,
     /// Instead of scenarios, the fast path against everything that it is held against, in five minutes: `fastpath --quick`.
-    #[arg(long, conflicts_with_all = ["scenarios", "name", "pods", "burst", "scale", "rounds", "datapath", "json"])]
+    #[arg(long, conflicts_with_all = ["scenarios", "name", "pods", "burst", "scale", "ingest", "file", "rounds", "datapath", "json"])]
     quick: bool,
     /// Exit with 1 and name the series when a goal is missed.
     #[arg(long)]
@@ -40,6 +41,12 @@ pub(crate) struct Args {
     /// Pods on simulated nodes.
     #[arg(long, default_value_t = 2000)]
     scale: usize,
+    /// Objects of each kind that `ingest` posts.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=20_000))]
+    ingest: u16,
+    /// Goals of the one scenario that is named: one of `cargo xtask bench scenario`, or a file; the scenario's own if none is named.
+    #[arg(long = "scenario", value_name = "NAME|FILE")]
+    file: Option<String>,
     /// How often the scenarios are repeated; samples are put together.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
@@ -62,6 +69,19 @@ enum Scenario {
     Rows,
     /// Thousands of pods on simulated nodes.
     Scale,
+    /// Pods, services and policies posted until they are in every node's flows.
+    Ingest,
+}
+
+impl Scenario {
+    fn run(self) -> Run {
+        match self {
+            Self::Cni => Run::Cni,
+            Self::Rows => Run::Rows,
+            Self::Scale => Run::Scale,
+            Self::Ingest => Run::Ingest,
+        }
+    }
 }
 
 /// What is not a scenario of pods: a live cluster, the benchmark of the fast path, and parts that run inside a namespace.
@@ -75,6 +95,15 @@ enum Inside {
     PolicyScale(fastpath::PolicyArgs),
     /// What services cost with which a connection has nothing to do.
     ServiceScale(fastpath::ServiceArgs),
+    /// What it costs a connection that pods and endpoints come and go elsewhere.
+    Churn(fastpath::ChurnArgs),
+    /// Runs a scenario by its name or file, with flags of the command that it is one of; lists them if none is named.
+    Scenario {
+        #[arg(value_name = "NAME|FILE")]
+        name: Option<String>,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
     /// What running flows lose while a process of the network is dead, and when it comes back.
     Failover(failover::Args),
     /// Node ports with a backend on another node: by XDP, by TC, and by the kernel's nftables, in packets per second of one core.
@@ -89,6 +118,16 @@ enum Inside {
     Direct {
         #[arg(value_enum)]
         delivery: fastpath::Delivery,
+    },
+    /// Changes elsewhere in a cluster until standard input ends.
+    #[command(hide = true)]
+    Elsewhere {
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        #[arg(long)]
+        pods: u16,
+        #[arg(long)]
+        endpoints: u16,
     },
     /// The programs by themselves, in namespaces of their own.
     #[command(hide = true)]
@@ -113,7 +152,21 @@ enum Inside {
 
 impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Self { scenarios, quick, check, name, pods, burst, scale, rounds, datapath, json, inside } = self;
+        let Self {
+            scenarios,
+            quick,
+            check,
+            name,
+            pods,
+            burst,
+            scale,
+            ingest,
+            file,
+            rounds,
+            datapath,
+            json,
+            inside,
+        } = self;
         if let Some(inside) = inside {
             return inside.run();
         }
@@ -122,6 +175,17 @@ impl Args {
             let line = ["cargo xtask bench", "fastpath", "--quick"].into_iter().chain(check);
             return Self::parse_from(line).run();
         }
+        if file.is_some() && scenarios.len() != 1 {
+            anyhow::bail!("--scenario has the goals of one scenario; name that one");
+        }
+        let files = scenarios
+            .iter()
+            .map(|scenario| {
+                let run = scenario.run();
+                ScenarioFile::of(file.as_deref().unwrap_or(run.word()), run)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let machine = Machine::now();
         let bed = Bed::open(name.as_deref(), &datapath)?;
         let mut all: Vec<Series> = Vec::new();
         for _ in 0..rounds {
@@ -130,6 +194,7 @@ impl Args {
                     Scenario::Cni => ("n1", "cni", pods),
                     Scenario::Rows => ("central", "rows", pods),
                     Scenario::Scale => ("central", "scale", scale),
+                    Scenario::Ingest => ("central", "ingest", ingest.into()),
                 };
                 let found = bed.inside(host, what, count, burst)?;
                 for series in found {
@@ -141,10 +206,14 @@ impl Args {
             }
         }
         bed.close()?;
+        for file in &files {
+            file.hold(&mut all, &[("burst", burst.to_string())])?;
+        }
         let mut out = std::io::stdout().lock();
         let missed = record::print(&mut out, &all)?;
         if let Some(path) = json {
-            std::fs::write(&path, serde_json::to_vec_pretty(&all)?)
+            let whole = serde_json::json!({"machine": machine, "datapath": datapath, "series": all});
+            std::fs::write(&path, serde_json::to_vec_pretty(&whole)?)
                 .with_context(|| path.display().to_string())?;
         }
         if check && !missed.is_empty() {
@@ -163,7 +232,19 @@ impl Inside {
             Self::Fastpath(args) => return done(args.run()),
             Self::PolicyScale(args) => return done(args.run()),
             Self::ServiceScale(args) => return done(args.run()),
+            Self::Churn(args) => return done(args.run()),
             Self::Failover(args) => return args.run(),
+            Self::Scenario { name: None, .. } => {
+                write!(std::io::stdout().lock(), "{}", scenario_file::list()?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Self::Scenario { name: Some(name), flags } => {
+                let line = scenario_file::expanded(&name, &flags)?;
+                return Args::parse_from(std::iter::once("cargo xtask bench".to_owned()).chain(line)).run();
+            }
+            Self::Elsewhere { kubeconfig, pods, endpoints } => {
+                return done(runtime()?.block_on(scenario::elsewhere::run(&kubeconfig, pods, endpoints)));
+            }
             Self::XdpForward(args) => return done(args.run()),
             Self::Flood(args) => return done(args.run()),
             Self::Load(args) => return done(args.run()),
@@ -178,12 +259,12 @@ impl Inside {
                 (what, kubeconfig, nb, node, count, burst)
             }
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let series = runtime.block_on(async {
+        let series = runtime()?.block_on(async {
             match what {
                 Scenario::Cni => scenario::cni::run(&kubeconfig, &node, count, burst).await,
                 Scenario::Rows => scenario::rows::run(&kubeconfig, &nb, &node, count).await,
                 Scenario::Scale => scenario::scale::run(&kubeconfig, &nb, 20, count).await,
+                Scenario::Ingest => scenario::ingest::run(&kubeconfig, &nb, count).await,
             }
         })?;
         serde_json::to_writer(std::io::stdout(), &series)?;
@@ -191,9 +272,22 @@ impl Inside {
     }
 }
 
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_scenario_of_the_program_is_a_command_line() {
+        for name in scenario_file::list().unwrap().lines().filter_map(|line| line.split(' ').next()) {
+            let line = scenario_file::expanded(name, &[]).unwrap();
+            let line = std::iter::once("bench".to_owned()).chain(line);
+            Args::try_parse_from(line).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
 
     #[test]
     fn quick_stands_for_one_benchmark_and_not_beside_scenarios_of_pods() {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::cluster::Actor;
 use testbed::cluster::access;
 
@@ -32,6 +32,16 @@ pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<()> 
         Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
         Err(e) => Err(e).with_context(|| format!("namespace {name}")),
     }
+}
+
+/// Makes an object as it stands, or makes one that is there so.
+pub(crate) async fn apply<K>(api: &Api<K>, name: &str, object: &Value) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let params = PatchParams::apply("bench").force();
+    api.patch(name, &params, &Patch::Apply(object)).await.with_context(|| name.to_owned())?;
+    Ok(())
 }
 
 /// Makes an isolated virtual network if it is not there, and waits until the controller has taken it.

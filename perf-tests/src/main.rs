@@ -12,6 +12,7 @@ mod kubernetes;
 mod live_frames;
 mod record;
 mod scenario;
+mod scenario_file;
 mod xdp_forward;
 
 fn main() -> anyhow::Result<std::process::ExitCode> {

@@ -4,6 +4,36 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
+/// The machine, and what of the sources was measured on it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) commit: String,
+    pub(crate) kernel: String,
+    pub(crate) date: String,
+    pub(crate) cpus: usize,
+    /// CPUs that others kept busy just before.
+    pub(crate) load_before: String,
+}
+
+impl Machine {
+    /// Asks it.
+    pub(crate) fn now() -> Self {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Self {
+            commit: said("git", &["describe", "--always", "--dirty", "--abbrev=10"]),
+            kernel: said("uname", &["-r"]),
+            date: said("date", &["-u", "+%Y-%m-%d"]),
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            load_before: load.split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+fn said(program: &str, args: &[&str]) -> String {
+    let mut command = testbed::exec::command(program);
+    testbed::exec::output(command.args(args)).map_or("unknown".into(), |text| text.trim().to_owned())
+}
+
 /// One measured series: equal things measured one after another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Series {
@@ -38,12 +68,6 @@ impl Series {
     /// A series without samples.
     pub(crate) fn new(name: impl Into<String>, unit: &str) -> Self {
         Self { name: name.into(), unit: unit.to_owned(), samples: Vec::new(), goal: None }
-    }
-
-    /// Sets the goal.
-    pub(crate) fn below(mut self, figure: Figure, below: f64) -> Self {
-        self.goal = Some(Goal { figure, below });
-        self
     }
 
     /// The `q`-quantile (0 to 1) by the nearest rank, or `None` without samples.
@@ -120,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_series_without_samples_misses_its_goal() {
-        let s = Series::new("x", "ms").below(Figure::Median, 5.0);
+        let goal = Some(Goal { figure: Figure::Median, below: 5.0 });
+        let s = Series { goal, ..Series::new("x", "ms") };
         assert_eq!(s.met(), Some(false));
         let mut out = Vec::new();
         assert_eq!(print(&mut out, &[s]).unwrap(), ["x"]);

@@ -22,7 +22,7 @@ fn run(arguments: &[&str]) -> (Value, String) {
 
 /// Each of the three loads has a slice of each path in each of the three rounds, and something was carried.
 fn all_measured(whole: &Value, paths: usize) {
-    let series = whole["samples"].as_array().unwrap();
+    let series = whole["phases"][0]["samples"].as_array().unwrap();
     assert_eq!(series.len(), 3 * paths, "{whole}");
     for one in series {
         let slices = one["slices"].as_array().unwrap();
@@ -35,7 +35,7 @@ fn all_measured(whole: &Value, paths: usize) {
 fn policies_are_in_force_and_every_path_is_measured() {
     let (whole, said) = run(&["policy-scale", "--policies", "2,20", "--name", "policy-scale-test"]);
     all_measured(&whole, 3);
-    assert_eq!(whole["objects"]["policies"], serde_json::json!([2, 20]));
+    assert_eq!(whole["phases"][0]["objects"]["policies"], serde_json::json!([2, 20]));
     assert!(said.contains("new connections across nodes under 20 policies"), "{said}");
 }
 

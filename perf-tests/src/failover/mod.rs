@@ -18,9 +18,11 @@ use testbed::cluster::config::Datapath;
 use testbed::tools::load::now;
 
 use crate::fastpath::cluster::Cluster;
+use crate::record::Machine;
+use crate::scenario_file::{Run, ScenarioFile};
 use flows::{Flow, Running, Way};
 use loss::Loss;
-use part::Part;
+pub(crate) use part::Part;
 
 /// How the failures are made.
 #[derive(Debug, clap::Args)]
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// Name of the cluster, which is a new one.
     #[arg(long, default_value = "failover")]
     name: String,
+    /// Goals: a scenario of `cargo xtask bench scenario`, or a file.
+    #[arg(long, default_value = "failover", value_name = "NAME|FILE")]
+    scenario: String,
     /// Write all that was measured to this file, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -65,13 +70,21 @@ struct Sample {
 
 impl Args {
     pub(crate) fn run(self) -> Result<std::process::ExitCode> {
+        let scenario = ScenarioFile::of(&self.scenario, Run::Failover)?;
+        let machine = Machine::now();
         let cluster = Cluster::up(&self.name, self.datapath)?;
         let samples = self.measure(&cluster)?;
         cluster.down()?;
         let mut out = std::io::stdout().lock();
-        let missed = report::print(&mut out, &samples)?;
+        let missed = report::print(&mut out, &samples, &scenario)?;
         if let Some(path) = &self.json {
-            let whole = report::Document::new(&samples, self.datapath, self.dead_ms, self.after_ms);
+            let whole = report::Document {
+                machine: &machine,
+                datapath: self.datapath,
+                dead_ms: self.dead_ms,
+                after_ms: self.after_ms,
+                samples: &samples,
+            };
             std::fs::write(path, serde_json::to_vec_pretty(&whole)?)
                 .with_context(|| path.display().to_string())?;
         }

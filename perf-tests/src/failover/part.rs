@@ -1,15 +1,14 @@
-//! What is killed, and what is expected of the traffic meanwhile.
+//! What is killed.
 
 use std::fmt;
-use std::time::Duration;
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Processes of one kind, which are killed together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// The control: what this machine loses while nothing is killed.
     Nothing,
     /// The node agent of each node.
@@ -60,16 +59,6 @@ impl Part {
             Self::Northd => vec![(CENTRAL, "ovn-northd")],
             Self::Northbound => vec![(CENTRAL, "ovsdb-nb")],
             Self::Southbound => vec![(CENTRAL, "ovsdb-sb")],
-        }
-    }
-
-    /// For how long a flow that is there may stand still at most; its connections live on. None where no goal is set: a userspace datapath dies
-    /// with its process, and comes back when ovn-controller has written its flows again. It also stands still while ovs-vswitchd has no database
-    /// (`bridge_run` in OVS's `vswitchd/bridge.c` returns without the lock of the database, before it polls ports).
-    pub(super) const fn goal(self) -> Option<Duration> {
-        match self {
-            Self::Nothing | Self::Vswitchd | Self::NodeDatabase => None,
-            _ => Some(Duration::from_millis(100)),
         }
     }
 }

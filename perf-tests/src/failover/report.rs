@@ -11,22 +11,17 @@ use super::Sample;
 use super::flows::Way;
 use super::loss::Loss;
 use super::part::Part;
+use crate::record::Machine;
+use crate::scenario_file::ScenarioFile;
 
 /// Everything that was measured, and how.
 #[derive(Debug, Serialize)]
 pub(super) struct Document<'a> {
-    datapath: Datapath,
-    kernel: String,
-    dead_ms: u64,
-    after_ms: u64,
-    samples: &'a [Sample],
-}
-
-impl<'a> Document<'a> {
-    pub(super) fn new(samples: &'a [Sample], datapath: Datapath, dead_ms: u64, after_ms: u64) -> Self {
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        Self { datapath, kernel: kernel.trim().into(), dead_ms, after_ms, samples }
-    }
+    pub(super) machine: &'a Machine,
+    pub(super) datapath: Datapath,
+    pub(super) dead_ms: u64,
+    pub(super) after_ms: u64,
+    pub(super) samples: &'a [Sample],
 }
 
 /// The flows of one way while one thing was killed, all times.
@@ -40,8 +35,8 @@ struct Row {
 
 impl Row {
     /// Whether the flows kept running as the goal has it: none without one.
-    fn met(&self, killed: Part) -> Option<bool> {
-        let goal = killed.goal()?;
+    fn met(&self, goal: Option<Duration>) -> Option<bool> {
+        let goal = goal?;
         let within = |list: &[Loss]| stall(list).is_some_and(|(median, _)| median < millis(goal));
         Some(within(&self.udp) && within(&self.tcp) && self.cut() == 0)
     }
@@ -52,7 +47,11 @@ impl Row {
 }
 
 /// Prints the table; the names of the rows that miss their goal.
-pub(super) fn print(out: &mut impl Write, samples: &[Sample]) -> std::io::Result<Vec<String>> {
+pub(super) fn print(
+    out: &mut impl Write,
+    samples: &[Sample],
+    scenario: &ScenarioFile,
+) -> std::io::Result<Vec<String>> {
     let mut rows: BTreeMap<(Part, Way), Row> = BTreeMap::new();
     for sample in samples {
         let row = rows.entry((sample.killed, sample.way)).or_default();
@@ -71,7 +70,9 @@ pub(super) fn print(out: &mut impl Write, samples: &[Sample]) -> std::io::Result
         let times = |list: &[Loss]| {
             stall(list).map_or_else(|| "-".into(), |(median, most)| format!("{median:.0} (max {most:.0})"))
         };
-        let goal = match (row.met(*killed), killed.goal()) {
+        let stall = scenario.stalls.iter().find(|stall| stall.killed.contains(killed));
+        let goal = stall.map(|stall| Duration::from_millis(stall.below_ms));
+        let goal = match (row.met(goal), goal) {
             (Some(met), Some(goal)) => {
                 if !met {
                     missed.push(format!("{killed}, {way}"));
@@ -110,6 +111,7 @@ fn millis(time: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario_file::Run;
 
     fn sample(killed: Part, udp: bool, stall_ms: f64, cut: usize) -> Sample {
         Sample {
@@ -125,7 +127,8 @@ mod tests {
     fn a_long_stall_or_a_cut_connection_misses_the_goal() {
         let told = |samples: &[Sample]| {
             let mut out = Vec::new();
-            let missed = print(&mut out, samples).unwrap();
+            let scenario = ScenarioFile::of("failover", Run::Failover).unwrap();
+            let missed = print(&mut out, samples, &scenario).unwrap();
             (missed, String::from_utf8(out).unwrap())
         };
         let good = [sample(Part::Agent, true, 5.0, 0), sample(Part::Agent, false, 7.0, 0)];

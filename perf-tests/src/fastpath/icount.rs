@@ -11,8 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::row::Row;
-use traffic::statistics::Goal;
+use super::row::Figure;
 
 /// Kernel whose figures the goals are about.
 const KERNEL: &str = "6.1";
@@ -133,38 +132,26 @@ impl Machines {
         page
     }
 
-    fn row(&self, what: &str, names: [&str; 2], goal: f64) -> Row {
-        let figure = self.count(names[0]).zip(self.count(names[1])).map(|(a, b)| a / b);
-        Row::instructions(what, names[1], goal, figure, self.note())
+    /// One count, of another.
+    fn figure(&self, what: &str, [count, of]: [&str; 2], against: &str) -> Figure {
+        let value = self.count(count).zip(self.count(of)).map(|(count, of)| count / of);
+        Figure::new(what, against, "").value(value).note(self.note())
     }
 
-    /// The rows about established flows.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    /// The figures that goals are about.
+    pub(super) fn figures(&self) -> Vec<Figure> {
         let (across, same) = ("instructions, TCP_RR across nodes", "instructions, TCP_RR same node");
+        let figure = |what, count, against| self.figure(what, [count, against], against);
         vec![
-            self.row(across, ["fast", "ovs"], 0.49),
-            self.row(across, ["fast", "host"], 1.15),
-            self.row(across, ["fast", "vxlan"], 0.60),
-            self.row(same, ["fast-same", "ovs-same"], 0.72),
-            self.row(same, ["fast-same", "veth"], 1.05),
-            self.row("instructions, every packet slow and learned", ["learn", "off"], 1.05),
+            figure(across, "fast", "ovs"),
+            figure(across, "fast", "host"),
+            figure(across, "fast", "vxlan"),
+            figure(same, "fast-same", "ovs-same"),
+            figure(same, "fast-same", "veth"),
+            figure("instructions, every packet slow and learned", "learn", "off"),
+            // As many connections a second are as few instructions each.
+            self.figure("new connections across nodes", ["ovs-crr", "fast-crr"], "ovs"),
         ]
-    }
-
-    /// The row about new connections: as many a second are as few instructions each.
-    pub(super) fn connections(&self) -> Vec<Row> {
-        let figure = self.count("ovs-crr").zip(self.count("fast-crr")).map(|(a, b)| a / b);
-        vec![Row::connections("new connections across nodes", "ovs", 1.0, figure, self.note())]
-    }
-}
-
-impl Row {
-    fn instructions(what: &str, against: &str, goal: f64, figure: Option<f64>, note: String) -> Self {
-        Self::new(what, against, Goal::AtMost(goal), "").figure(figure).note(note)
-    }
-
-    fn connections(what: &str, against: &str, goal: f64, figure: Option<f64>, note: String) -> Self {
-        Self::new(what, against, Goal::AtLeast(goal), "").figure(figure).note(note)
     }
 }
 
@@ -186,10 +173,10 @@ mod tests {
         write("other.json", "{}");
         let machines = Machines::read(&dir).unwrap();
         fs::remove_dir_all(&dir).unwrap();
-        let rows = machines.rows();
-        assert_eq!(rows[0].figure, Some(0.49));
-        assert_eq!(rows[0].note, "QEMU, Linux 6.1.0-56, kernel datapath, abc, 2026-11-21");
-        assert_eq!(rows[1].figure, None);
+        let figures = machines.figures();
+        assert_eq!(figures[0].value, Some(0.49));
+        assert_eq!(machines.note(), "QEMU, Linux 6.1.0-56, kernel datapath, abc, 2026-11-21");
+        assert_eq!(figures[1].value, None);
         let page = machines.markdown();
         assert!(page.contains("Linux 6.1.0-56") && page.contains("--icount`, abc, 2026-11-21:"), "{page}");
         assert!(page.contains("\n| fast | 4.9 |  | 9.9 |\n"), "{page}");

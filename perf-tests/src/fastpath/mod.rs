@@ -7,6 +7,7 @@
 
 mod alone;
 mod cell;
+mod churn;
 pub(crate) mod cluster;
 mod direct;
 mod icount;
@@ -34,21 +35,24 @@ use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::scenario_file::{Run as Command, ScenarioFile};
 use cluster::Sabotage;
-use plan::{Load, LoadName, Path};
+use plan::Load;
 use rounds::Settings;
 use rows::Found;
 use scene::{Clusters, Scene};
 use tally::Tally;
 
 pub(crate) use alone::run as alone;
+pub(crate) use churn::Args as ChurnArgs;
 pub(crate) use direct::{Delivery, OBJECT, keep as keep_direct};
 pub(crate) use load::Args as LoadArgs;
+pub(crate) use plan::{LoadName, Path};
 pub(crate) use policies::Args as PolicyArgs;
 pub(crate) use services::Args as ServiceArgs;
 
@@ -93,6 +97,9 @@ pub(crate) struct Args {
     /// Loads to measure, instead of all; rows of the others are not measured.
     #[arg(long, value_enum, value_delimiter = ',')]
     loads: Vec<LoadName>,
+    /// What is measured and its goals: a scenario of `cargo xtask bench scenario`, or a file.
+    #[arg(long, default_value = "fastpath", value_name = "NAME|FILE")]
+    scenario: String,
     /// A control: open each path twice and hold it against itself; all must be the same.
     #[arg(long, conflicts_with_all = ["only", "sabotage", "write", "kept"])]
     against_itself: bool,
@@ -166,8 +173,20 @@ impl Run {
 
 impl Args {
     pub(crate) fn run(self) -> Result<()> {
-        let tally =
-            if self.against_itself { self.hold_against_itself()? } else { self.hold_against_goals()? };
+        let scenario = ScenarioFile::of(&self.scenario, Command::Fastpath)?;
+        scenario
+            .check_paths(Path::value_variants(), LoadName::value_variants())
+            .with_context(|| format!("scenario {}", self.scenario))?;
+        ensure!(
+            !self.write || self.scenario == "fastpath",
+            "--write: {PAGE} is about the scenario fastpath, not about {}",
+            self.scenario
+        );
+        let tally = if self.against_itself {
+            self.hold_against_itself(&scenario)?
+        } else {
+            self.hold_against_goals(&scenario)?
+        };
         let code = tally.code();
         if self.check && code != 0 {
             // An error of anyhow would show where in the program it was raised.
@@ -177,17 +196,20 @@ impl Args {
     }
 
     /// All rows, with their goals.
-    fn hold_against_goals(&self) -> Result<Tally> {
-        let file = self.out.join("fastpath.json");
-        let Run { circumstances, mut found } = if self.kept { Run::read(&file)? } else { self.measure()? };
+    fn hold_against_goals(&self, scenario: &ScenarioFile) -> Result<Tally> {
+        // A figure that goals name and that is none is an error before anything is measured.
+        rows::rows(&Found::default(), scenario).with_context(|| format!("scenario {}", self.scenario))?;
+        let file = self.out("json");
+        let Run { circumstances, mut found } =
+            if self.kept { Run::read(&file)? } else { self.measure(scenario)? };
         found.machines = icount::Machines::read(&self.out)?;
-        let rows = rows::rows(&found);
+        let rows = rows::rows(&found, scenario)?;
         let mut stdout = std::io::stdout().lock();
         let tally = report::print(&mut stdout, &rows)?;
         report::print_paths(&mut stdout, &found.samples)?;
         self.keep(&file, &json!({"circumstances": circumstances, "rows": rows, "found": found}))?;
         let page = report::markdown(&circumstances, &found, &rows);
-        let own = self.out.join("fastpath.md");
+        let own = self.out("md");
         put(&own, &page)?;
         say(&format!("the report is {}", own.display()));
         if self.write {
@@ -198,30 +220,33 @@ impl Args {
     }
 
     /// Each path against itself.
-    fn hold_against_itself(&self) -> Result<Tally> {
+    fn hold_against_itself(&self, scenario: &ScenarioFile) -> Result<Tally> {
         let circumstances = self.circumstances();
-        let scene = self.scene(&[Part::Rounds])?;
-        let samples = rounds::run(&self.wanted(), &scene.routes()?, self.settings())?;
+        let wanted = self.wanted(scenario);
+        let scene = self.scene(&wanted, &[Part::Rounds])?;
+        let routes = scene.routes()?;
+        let samples = rounds::run(&wanted, &routes, Some(&routes), self.settings())?;
         scene.end()?;
         let mut stdout = std::io::stdout().lock();
         let tally = itself::print(&mut stdout, &samples, self.within / 100.0)?;
-        let file = self.out.join("fastpath-itself.json");
+        let file = self.out("itself.json");
         self.keep(&file, &json!({"circumstances": circumstances, "samples": samples}))?;
         tally.print(&mut stdout, "differ")?;
         Ok(tally)
     }
 
     /// Measures the parts that are wanted.
-    fn measure(&self) -> Result<Run> {
+    fn measure(&self, scenario: &ScenarioFile) -> Result<Run> {
         let Self { cpu, only, .. } = self;
         let Amount { revocations, kills, .. } = self.amount();
         let circumstances = self.circumstances();
-        let scene = self.scene(only)?;
+        let wanted = self.wanted(scenario);
+        let scene = self.scene(&wanted, only)?;
         let mut found = Found::default();
         for part in only {
             match part {
                 Part::Rounds => {
-                    found.samples = rounds::run(&self.wanted(), &scene.routes()?, self.settings())?;
+                    found.samples = rounds::run(&wanted, &scene.routes()?, None, self.settings())?;
                 }
                 Part::Alone => found.alone = alone::measure(*cpu).context("the programs by themselves")?,
                 Part::Revoked => {
@@ -248,7 +273,7 @@ impl Args {
 
     fn settings(&self) -> Settings {
         let slice = Duration::from_millis(self.slice_ms);
-        Settings { cpu: self.cpu, rounds: self.amount().rounds, slice, twice: self.against_itself }
+        Settings { cpu: self.cpu, rounds: self.amount().rounds, slice }
     }
 
     fn amount(&self) -> Amount {
@@ -260,16 +285,22 @@ impl Args {
         }
     }
 
-    fn wanted(&self) -> Vec<(Load, Vec<Path>)> {
-        plan::wanted(&self.paths, &self.loads)
+    fn wanted(&self, scenario: &ScenarioFile) -> Vec<(Load, Vec<Path>)> {
+        plan::wanted(scenario, &self.paths, &self.loads)
+    }
+
+    /// A file of this run, by what its name ends with: named after the scenario.
+    fn out(&self, end: &str) -> PathBuf {
+        let name = FilePath::new(&self.scenario).file_stem().unwrap_or_default();
+        self.out.join(name).with_extension(end)
     }
 
     /// What these parts need.
-    fn scene(&self, parts: &[Part]) -> Result<Scene> {
+    fn scene(&self, wanted: &[(Load, Vec<Path>)], parts: &[Part]) -> Result<Scene> {
         let Self { name, there, sabotage, .. } = self;
         let mut paths: Vec<Path> = Vec::new();
         if parts.contains(&Part::Rounds) {
-            paths.extend(self.wanted().into_iter().flat_map(|(_, paths)| paths));
+            paths.extend(wanted.iter().flat_map(|(_, paths)| paths));
         }
         paths.sort();
         paths.dedup();

@@ -4,11 +4,12 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::load::Kind;
+use crate::scenario_file::ScenarioFile;
 
 /// A way from one process to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Path {
+pub(crate) enum Path {
     /// Pods of two nodes, eBPF.
     Fast,
     /// Pods of two nodes, with programs that neither count nor compare.
@@ -64,9 +65,15 @@ pub(super) enum Path {
     /// Pods as in [`Path::Proxy`], with many other services in the map.
     #[value(skip)]
     ProxyMany,
-    /// Pods as in [`Path::ProxyMany`], with a rule for each service.
+    /// Pods as in [`Path::ProxyMany`], with a rule of iptables for each service.
     #[value(skip)]
     ProxyRules,
+    /// Pods of two nodes, eBPF, while pods and endpoints come and go elsewhere in the cluster.
+    #[value(skip)]
+    Churn,
+    /// As [`Path::Churn`], to a cluster IP whose backend is on the other node.
+    #[value(skip)]
+    ChurnClusterIp,
 }
 
 impl Path {
@@ -84,7 +91,7 @@ impl Path {
     /// What to add to a port of its kind: servers of several paths are in one pod.
     pub(super) fn port_offset(self) -> u16 {
         match self {
-            Self::ClusterIp | Self::ManyServices => 20,
+            Self::ClusterIp | Self::ManyServices | Self::ChurnClusterIp => 20,
             Self::NodePort => 40,
             Self::NodePortFar => 60,
             Self::Outside => 80,
@@ -122,7 +129,9 @@ impl Path {
             Self::ManyServices => "cluster IP, many services",
             Self::Proxy => "nftables, one service",
             Self::ProxyMany => "nftables, many services",
-            Self::ProxyRules => "a rule each, many services",
+            Self::ProxyRules => "iptables, many services",
+            Self::Churn => "across nodes, others come and go",
+            Self::ChurnClusterIp => "cluster IP, others come and go",
         }
     }
 }
@@ -165,9 +174,10 @@ impl Load {
     }
 }
 
-/// A load on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum LoadName {
+/// A load on the command line, and in files of scenarios.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LoadName {
     TcpRr,
     UdpRr,
     UdpPps,
@@ -181,7 +191,7 @@ pub(super) enum LoadName {
 }
 
 impl LoadName {
-    fn load(self) -> Load {
+    pub(super) fn load(self) -> Load {
         match self {
             Self::TcpRr => Load::One(Kind::TcpRr),
             Self::UdpRr => Load::One(Kind::UdpRr),
@@ -197,74 +207,52 @@ impl LoadName {
     }
 }
 
-/// Which loads run on which paths: those that a goal needs, and some to know more.
-pub(super) const PLAN: &[(Load, &[Path])] = {
-    use Path::*;
-    const WAYS: &[Path] = &[
-        Fast,
-        ClusterIp,
-        DirectIn,
-        NodePort,
-        DirectVia,
-        NodePortFar,
-        RoutedSnat,
-        Outside,
-        RoutedHost,
-        HostPod,
-        Host,
-        Nodes,
-    ];
-    &[
-        (
-            Load::One(Kind::TcpRr),
-            &[Fast, Direct, Host, Routed, Vxlan, Uncounted, FastSame, Veth, Ovs, OvsSame],
-        ),
-        (
-            Load::One(Kind::UdpRr),
-            &[Fast, Direct, Host, Routed, Vxlan, Uncounted, FastSame, Veth, Ovs, OvsSame],
-        ),
-        (Load::One(Kind::UdpPps), &[Fast, Vxlan, Direct, Ovs]),
-        (Load::One(Kind::TcpStream), &[Fast, Host, Vxlan, Ovs]),
-        (Load::One(Kind::Crr), &[Fast, Ovs, Vxlan]),
-        (Load::All(Kind::Crr), &[Fast, Uncounted]),
-        (Load::Ways(Kind::TcpRr), WAYS),
-        (Load::Ways(Kind::UdpRr), WAYS),
-        (Load::Ways(Kind::UdpPps), &[Fast, ClusterIp]),
-        (Load::Ways(Kind::TcpStream), &[Outside, RoutedSnat]),
-    ]
-};
-
-/// A part of the plan. Paths that are asked for by name take every load that is, also those that no goal needs.
-pub(super) fn wanted(paths: &[Path], loads: &[LoadName]) -> Vec<(Load, Vec<Path>)> {
-    PLAN.iter()
-        .filter(|(load, _)| loads.is_empty() || loads.iter().any(|name| name.load() == *load))
-        .map(|(load, planned)| (*load, if paths.is_empty() { planned.to_vec() } else { paths.to_vec() }))
+/// Which loads run on which paths: those that the scenario's goals need, and those that it names. Paths that are asked for by name take every load that
+/// is, also those that no goal needs.
+pub(super) fn wanted(file: &ScenarioFile, paths: &[Path], loads: &[LoadName]) -> Vec<(Load, Vec<Path>)> {
+    let mut plan: Vec<(LoadName, Vec<Path>)> = Vec::new();
+    let mut add = |load: LoadName, path: Path| match plan.iter_mut().find(|(known, _)| *known == load) {
+        Some((_, paths)) if paths.contains(&path) => {}
+        Some((_, paths)) => paths.push(path),
+        None => plan.push((load, vec![path])),
+    };
+    for one in &file.loads {
+        one.paths.iter().for_each(|path| add(one.load, *path));
+    }
+    for ratio in &file.ratios {
+        add(ratio.load, ratio.against);
+        add(ratio.load, ratio.path);
+    }
+    plan.into_iter()
+        .filter(|(load, _)| loads.is_empty() || loads.contains(load))
+        .map(|(load, planned)| (load.load(), if paths.is_empty() { planned } else { paths.to_vec() }))
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario_file::{Run, ScenarioFile};
+
+    fn file(name: &str) -> ScenarioFile {
+        ScenarioFile::of(name, Run::Fastpath).unwrap()
+    }
 
     #[test]
-    fn without_names_the_whole_plan_is_wanted() {
-        let all = wanted(&[], &[]);
-        assert_eq!(all.len(), PLAN.len());
-        assert!(all.iter().zip(PLAN).all(|(one, plan)| one.0 == plan.0 && one.1 == plan.1));
+    fn without_names_all_of_the_scenario_is_wanted() {
+        let all = wanted(&file("fastpath"), &[], &[]);
+        assert_eq!(all.len(), LoadName::value_variants().len(), "{all:?}");
+        assert_eq!(all[0].1.len(), 10);
+        let tax = wanted(&file("telemetry-tax"), &[], &[]);
+        assert_eq!(tax.len(), 3);
+        assert!(tax.iter().all(|(_, paths)| *paths == [Path::Uncounted, Path::Fast]), "{tax:?}");
     }
 
     #[test]
     fn named_paths_take_named_loads() {
-        let some = wanted(&[Path::Veth, Path::Host], &[LoadName::TcpRr, LoadName::CrrAll]);
+        let some = wanted(&file("fastpath"), &[Path::Veth, Path::Host], &[LoadName::TcpRr, LoadName::CrrAll]);
         let (rr, all) = (Load::One(Kind::TcpRr), Load::All(Kind::Crr));
         let paths = vec![Path::Veth, Path::Host];
         assert_eq!(some, [(rr, paths.clone()), (all, paths)]);
-    }
-
-    #[test]
-    fn every_load_of_the_plan_has_a_name() {
-        let names = LoadName::value_variants();
-        assert_eq!(names.len(), PLAN.len());
-        assert!(PLAN.iter().all(|(load, _)| names.iter().any(|name| name.load() == *load)));
     }
 }

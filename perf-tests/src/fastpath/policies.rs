@@ -15,12 +15,11 @@ use testbed::traffic::{Dial, Place as Client, dial};
 use super::cell::Route;
 use super::cluster::{Cluster, NAMESPACE};
 use super::place::Place;
-use super::plan::{Load, Path};
-use super::row::Row;
-use super::rows::ratio;
-use super::samples::Samples;
+use super::plan::Path;
+use super::rows::ratios;
 use super::say;
-use super::scale::{self, Scale};
+use super::scale::{Phase, Scale};
+use crate::scenario_file::Run as Command;
 
 /// How policies are measured.
 #[derive(Debug, clap::Args)]
@@ -52,6 +51,7 @@ impl Args {
             bail!("--policies wants two numbers, as in `--policies 100,1000`, not {:?}", self.policies);
         };
         ensure!(some < many, "--policies wants the smaller number first, not {:?}", self.policies);
+        let scenario = self.scale.scenario(Command::PolicyScale, &[Path::Fast, PATHS[0], PATHS[1]])?;
         let circumstances = self.scale.circumstances();
         let cluster = Cluster::up(&self.name, self.scale.datapath)?;
         let mut routes = vec![(Path::Fast, cluster.across()?)];
@@ -61,21 +61,14 @@ impl Args {
         }
         let samples = self.scale.measure(&routes)?;
         cluster.down()?;
-        let rows = rows(&samples, [some, many]);
-        self.scale.tell(&circumstances, &rows, &samples, &json!({"policies": [some, many]}))
+        let words = [("some", some.to_string()), ("many", many.to_string())];
+        let rows = ratios(&scenario, &samples, &words);
+        self.scale.tell(
+            &circumstances,
+            &rows,
+            &[Phase { objects: json!({"policies": [some, many]}), samples }],
+        )
     }
-}
-
-/// Each path under policies against the one without.
-fn rows(samples: &Samples, counts: [u16; 2]) -> Vec<Row> {
-    let row = |(kind, name, goal), (path, count)| {
-        let what = format!("{name} across nodes under {count} policies");
-        ratio(samples, &what, Load::One(kind), path, Path::Fast, goal)
-    };
-    scale::LOADS
-        .iter()
-        .flat_map(|load| PATHS.into_iter().zip(counts).map(|under| row(*load, under)))
-        .collect()
 }
 
 /// Makes two pods and as many policies for them; the way from the one to the other, once they are in force.
@@ -144,7 +137,6 @@ fn policy(client: &str, server: &str, i: u16, count: u16) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use ::traffic::statistics::Verdict;
     use clap::ValueEnum;
 
     use super::*;
@@ -161,13 +153,5 @@ mod tests {
         assert_eq!(all[299]["metadata"]["name"], "of-300-299");
         assert_eq!(all[298]["spec"]["egress"][0]["to"][0]["ipBlock"]["cidr"], "198.18.1.42/32");
         assert!(Kind::value_variants().iter().all(|kind| (PORTS.0..PORTS.1).contains(&kind.port())));
-    }
-
-    #[test]
-    fn every_load_has_a_row_for_each_number_of_policies() {
-        let rows = rows(&Samples::default(), [5, 50]);
-        assert_eq!(rows.len(), scale::LOADS.len() * PATHS.len());
-        assert_eq!(rows[1].what, "TCP_RR across nodes under 50 policies");
-        assert!(rows.iter().all(|row| row.verdict == Verdict::NotMeasured));
     }
 }

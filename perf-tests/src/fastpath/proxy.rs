@@ -1,4 +1,4 @@
-//! Services as kube-proxy has the kernel translate them, in nftables: what a cluster IP is compared with. Pure.
+//! Services as kube-proxy has the kernel translate them: what a cluster IP is compared with. Pure.
 
 use std::fmt::Write;
 
@@ -6,80 +6,84 @@ use clap::ValueEnum;
 
 use super::load::Kind;
 
-/// How the chain of a service is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lookup {
-    /// One look into a map, as kube-proxy's mode `nftables` does.
-    Map,
-    /// One rule for each service, one after another, as its mode `iptables` does. These are nftables' own matches, which cost no more than those of
-    /// iptables on nftables.
-    Rules,
-}
-
 /// Address of the measured service.
 pub(super) const ADDRESS: &str = "10.96.0.1";
 
-/// Rules that translate `services` services, the measured one among them, whose backend has `backend` as its address and the ports of all loads.
-pub(super) fn rules(lookup: Lookup, services: u16, backend: &str) -> String {
-    let mut chains = String::new();
-    let mut found: Vec<(String, &str, u16, String)> = Vec::new();
-    let mut add = |name: String, address: String, protocol: &'static str, port: u16| {
+/// One port of a service.
+struct Port {
+    name: String,
+    address: String,
+    protocol: &'static str,
+    port: u16,
+}
+
+/// The ports of so many services, one of them measured: in the middle of the others, so that rules are compared with half of them before it is found.
+fn ports(services: u16) -> Vec<Port> {
+    let others = services.saturating_sub(1);
+    let other = |i: u16| Port {
+        name: format!("other-{i}"),
+        address: format!("10.97.{}.{}", i / 256, i % 256),
+        protocol: "tcp",
+        port: 8080,
+    };
+    let mut all: Vec<Port> = (0..others / 2).map(other).collect();
+    all.extend(measured());
+    all.extend((others / 2..others).map(other));
+    all
+}
+
+/// The ports of all loads, for both openings of a path.
+fn measured() -> impl Iterator<Item = Port> {
+    let ports = Kind::value_variants().iter().flat_map(|kind| [kind.port(), kind.port() + 1]);
+    ports.flat_map(|port| ["tcp", "udp"].map(|protocol| (protocol, port))).map(|(protocol, port)| Port {
+        name: format!("{protocol}-{port}"),
+        address: ADDRESS.to_owned(),
+        protocol,
+        port,
+    })
+}
+
+/// For `nft -f`: one look into a map, as kube-proxy's mode `nftables` has it. The measured service's backend has `backend` as its address and the ports of
+/// all loads.
+pub(super) fn nftables(services: u16, backend: &str) -> String {
+    let (mut chains, mut elements) = (String::new(), Vec::new());
+    for Port { name, address, protocol, port } in ports(services) {
         // As kube-proxy's chains: one that chooses an endpoint, and one for each of those.
         let _ =
             writeln!(chains, "chain endpoint-{name} {{ meta l4proto {protocol} dnat to {backend}:{port}; }}");
         let choice = format!("numgen random mod 1 vmap {{ 0 : goto endpoint-{name} }}");
         let _ = writeln!(chains, "chain service-{name} {{ {choice}; }}");
-        found.push((address, protocol, port, name));
-    };
-    let others = services.saturating_sub(1);
-    for i in 0..others {
-        // In the middle of the others, so that rules are compared with half of them before it is found.
-        if i == others / 2 {
-            measured(&mut add);
-        }
-        add(format!("other-{i}"), format!("10.97.{}.{}", i / 256, i % 256), "tcp", 8080);
+        elements.push(format!("{address} . {protocol} . {port} : goto service-{name}"));
     }
-    if others == 0 {
-        measured(&mut add);
-    }
-    let services = match lookup {
-        Lookup::Map => {
-            let elements: Vec<String> = found
-                .iter()
-                .map(|(address, protocol, port, name)| {
-                    format!("{address} . {protocol} . {port} : goto service-{name}")
-                })
-                .collect();
-            format!(
-                "map services {{ type ipv4_addr . inet_proto . inet_service : verdict; elements = {{ {} }} }}\n\
-                 chain lookup {{ ip daddr . meta l4proto . th dport vmap @services; }}\n",
-                elements.join(", ")
-            )
-        }
-        Lookup::Rules => {
-            let mut chain = "chain lookup {\n".to_owned();
-            for (address, protocol, port, name) in &found {
-                let _ =
-                    writeln!(chain, "ip daddr {address} {protocol} dport {port} counter goto service-{name}");
-            }
-            chain + "}\n"
-        }
-    };
     format!(
-        "table ip proxy {{\n{chains}{services}\
-         chain prerouting {{ type nat hook prerouting priority dstnat; jump lookup; }}\n}}\n"
+        "table ip proxy {{\n{chains}\
+         map services {{ type ipv4_addr . inet_proto . inet_service : verdict; elements = {{ {} }} }}\n\
+         chain lookup {{ ip daddr . meta l4proto . th dport vmap @services; }}\n\
+         chain prerouting {{ type nat hook prerouting priority dstnat; jump lookup; }}\n}}\n",
+        elements.join(", ")
     )
 }
 
-/// The ports of all loads, for both openings of a path.
-fn measured(add: &mut impl FnMut(String, String, &'static str, u16)) {
-    for kind in Kind::value_variants() {
-        for port in [kind.port(), kind.port() + 1] {
-            for protocol in ["tcp", "udp"] {
-                add(format!("measured-{protocol}-{port}"), ADDRESS.to_owned(), protocol, port);
-            }
-        }
+/// For `iptables-restore`: a rule for each port of each service, one after another, as kube-proxy's mode `iptables` has them for services with one endpoint
+/// (`syncProxyRules` in Kubernetes' `pkg/proxy/iptables/proxier.go`).
+pub(super) fn iptables(services: u16, backend: &str) -> String {
+    let (mut chains, mut rules) = (String::new(), String::new());
+    for Port { name, address, protocol, port } in ports(services) {
+        let comment = format!("-m comment --comment \"bench/{name}");
+        let _ = write!(chains, ":KUBE-SVC-{name} - [0:0]\n:KUBE-SEP-{name} - [0:0]\n");
+        let _ = write!(
+            rules,
+            "-A KUBE-SERVICES {comment} cluster IP\" -m {protocol} -p {protocol} -d {address} --dport {port} -j KUBE-SVC-{name}\n\
+             -A KUBE-SVC-{name} {comment} -> {backend}:{port}\" -j KUBE-SEP-{name}\n\
+             -A KUBE-SEP-{name} {comment}\" -s {backend} -j KUBE-MARK-MASQ\n\
+             -A KUBE-SEP-{name} {comment}\" -m {protocol} -p {protocol} -j DNAT --to-destination {backend}:{port}\n"
+        );
     }
+    format!(
+        "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n{chains}\
+         -A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
+         -A KUBE-MARK-MASQ -j MARK --or-mark 0x4000\n{rules}COMMIT\n"
+    )
 }
 
 #[cfg(test)]
@@ -89,22 +93,30 @@ mod tests {
     #[test]
     fn every_service_has_its_chains_and_one_way_to_them() {
         let ports = Kind::value_variants().len() * 4;
-        for lookup in [Lookup::Map, Lookup::Rules] {
-            let text = rules(lookup, 300, "10.78.2.2");
-            assert_eq!(text.matches("chain endpoint-").count(), 299 + ports);
-            assert_eq!(text.matches("goto service-").count(), 299 + ports);
-            assert!(text.contains("10.97.1.42"), "{text}");
-        }
-        let alone = rules(Lookup::Rules, 1, "10.78.2.2");
-        assert_eq!(alone.matches("goto service-").count(), ports);
+        let map = nftables(300, "10.78.2.2");
+        assert_eq!(map.matches("chain endpoint-").count(), 299 + ports);
+        assert_eq!(map.matches("goto service-").count(), 299 + ports);
+        assert!(map.contains("10.97.1.42"), "{map}");
         let port = Kind::UdpRr.port();
-        assert!(alone.contains(&format!("meta l4proto udp dnat to 10.78.2.2:{port};")), "{alone}");
+        assert!(map.contains(&format!("meta l4proto udp dnat to 10.78.2.2:{port};")), "{map}");
+        let rules = iptables(300, "10.78.2.2");
+        assert_eq!(rules.matches("-A KUBE-SERVICES ").count(), 299 + ports);
+        assert_eq!(rules.matches("-j DNAT ").count(), 299 + ports);
+        assert_eq!(rules.matches(":KUBE-S").count(), 1 + 2 * (299 + ports));
+        assert_eq!(nftables(1, "10.78.2.2").matches("goto service-").count(), ports);
+    }
+
+    #[test]
+    fn names_of_chains_are_as_long_as_iptables_takes_them() {
+        // XT_EXTENSION_MAXNAMELEN of linux/netfilter/x_tables.h, with the zero at its end.
+        let longest = ports(u16::MAX).iter().map(|port| "KUBE-SVC-".len() + port.name.len()).max();
+        assert!(longest.is_some_and(|length| length < 29), "{longest:?}");
     }
 
     #[test]
     fn the_measured_service_is_in_the_middle_of_the_rules() {
-        let text = rules(Lookup::Rules, 301, "10.78.2.2");
-        let before = text.split("goto service-measured").next().unwrap_or_default();
-        assert_eq!(before.matches("goto service-other").count(), 150);
+        let text = iptables(301, "10.78.2.2");
+        let before = text.split("-j KUBE-SVC-tcp-").next().unwrap_or_default();
+        assert_eq!(before.matches("-j KUBE-SVC-other").count(), 150);
     }
 }

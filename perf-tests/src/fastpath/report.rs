@@ -2,52 +2,33 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Load, PLAN, Path};
+use super::plan::{Load, Path};
 use super::row::Row;
 use super::rows::Found;
 use super::samples::Samples;
 use super::tally::Tally;
+use crate::record::Machine;
 use traffic::statistics::Goal;
 use traffic::statistics::median;
 
-/// Under which circumstances it was measured.
+/// Under which circumstances rounds were measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Circumstances {
-    pub(super) commit: String,
-    pub(super) kernel: String,
-    pub(super) date: String,
-    pub(super) cpus: usize,
+    #[serde(flatten)]
+    pub(super) machine: Machine,
     pub(super) cpu: usize,
     pub(super) rounds: usize,
     pub(super) slice_ms: u64,
-    /// CPUs that others kept busy just before.
-    pub(super) load_before: String,
 }
 
 impl Circumstances {
     /// Asks the machine.
     pub(super) fn now(cpu: usize, rounds: usize, slice_ms: u64) -> Self {
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        Self {
-            commit: said("git", &["describe", "--always", "--dirty", "--abbrev=10"]),
-            kernel: said("uname", &["-r"]),
-            date: said("date", &["-u", "+%Y-%m-%d"]),
-            cpus: std::thread::available_parallelism().map_or(0, usize::from),
-            cpu,
-            rounds,
-            slice_ms,
-            load_before: load.split(' ').next().unwrap_or_default().to_owned(),
-        }
+        Self { machine: Machine::now(), cpu, rounds, slice_ms }
     }
-}
-
-fn said(program: &str, args: &[&str]) -> String {
-    let mut command: Command = testbed::exec::command(program);
-    testbed::exec::output(command.args(args)).map_or("unknown".into(), |text| text.trim().to_owned())
 }
 
 fn number(value: f64) -> String {
@@ -159,7 +140,8 @@ pub(super) fn print_paths(out: &mut impl Write, samples: &Samples) -> std::io::R
 
 /// The page of the documentation.
 pub(super) fn markdown(circumstances: &Circumstances, found: &Found, rows: &[Row]) -> String {
-    let Circumstances { commit, kernel, date, cpus, cpu, rounds, slice_ms, load_before } = circumstances;
+    let Circumstances { machine, cpu, rounds, slice_ms } = circumstances;
+    let Machine { commit, kernel, date, cpus, load_before } = machine;
     let disturbed = percent(found.samples.disturbed());
     let mut page = format!(
         "# Performance of the fast path\n\n\
@@ -195,14 +177,20 @@ fn paths(samples: &Samples) -> String {
     let mut all: Vec<Path> = samples.0.iter().map(|series| series.path).collect();
     all.sort();
     all.dedup();
+    let mut loads: Vec<Load> = Vec::new();
+    for series in &samples.0 {
+        if !loads.contains(&series.load) {
+            loads.push(series.load);
+        }
+    }
     let mut table = String::from("| path |");
-    for (load, _) in PLAN {
+    for load in &loads {
         table += &format!(" {} |", load.label().0);
     }
-    table += &format!("\n|---|{}\n", "---|".repeat(PLAN.len()));
+    table += &format!("\n|---|{}\n", "---|".repeat(loads.len()));
     for path in all {
         table += &format!("| {} |", path.label());
-        for (load, _) in PLAN {
+        for load in &loads {
             table += &format!(" {} |", cell(samples, *load, path));
         }
         table.push('\n');
@@ -229,11 +217,16 @@ fn shown(rate: f64) -> String {
 mod tests {
     use super::*;
     use crate::fastpath::rows;
+    use crate::scenario_file::{Run, ScenarioFile};
+
+    fn scenario() -> ScenarioFile {
+        ScenarioFile::of("fastpath", Run::Fastpath).unwrap()
+    }
 
     #[test]
     fn every_row_is_in_both_tables_and_those_that_miss_are_named() {
         let found = Found::default();
-        let rows = rows::rows(&found);
+        let rows = rows::rows(&found, &scenario()).unwrap();
         let mut out = Vec::new();
         assert_eq!(print(&mut out, &rows).unwrap().not_measured.len(), rows.len());
         assert_eq!(String::from_utf8(out).unwrap().matches("not measured").count(), rows.len());
@@ -244,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_not_rounded_over_its_bound() {
-        let row = rows::rows(&Found::default()).remove(0).figure(Some(0.9491));
+        let row = rows::rows(&Found::default(), &scenario()).unwrap().remove(0).figure(Some(0.9491));
         assert_eq!((row.figure_text(), row.verdict.text()), ("0.949".into(), "MISSED".into()));
     }
 }

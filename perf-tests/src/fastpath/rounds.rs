@@ -20,8 +20,14 @@ pub(super) struct Settings {
     pub(super) rounds: usize,
     /// Length of a slice.
     pub(super) slice: Duration,
-    /// Whether each path is opened twice, to be held against itself.
-    pub(super) twice: bool,
+}
+
+/// A path that is to be opened.
+struct Opening<'a> {
+    path: Path,
+    /// Whether it is the second time.
+    twin: bool,
+    route: &'a Route,
 }
 
 /// Time between two lines that say how far it is.
@@ -29,45 +35,38 @@ const SAY: Duration = Duration::from_secs(5);
 /// What a slice takes beyond its length and its warm-up, roughly: commands and clocks; with one-way traffic also what is yet to arrive.
 const OVERHEAD: Duration = Duration::from_millis(3);
 
-/// Measures what is wanted and has routes.
+/// Measures what is wanted and has routes. With `second` each path is opened twice, the second time where that says it leads.
 pub(super) fn run(
     wanted: &[(Load, Vec<Path>)],
     routes: &[(Path, Route)],
+    second: Option<&[(Path, Route)]>,
     settings: Settings,
 ) -> Result<Samples> {
-    let there: Vec<(Load, Vec<&(Path, Route)>)> = wanted
-        .iter()
-        .map(|(load, paths)| {
-            (*load, paths.iter().filter_map(|p| routes.iter().find(|r| r.0 == *p)).collect())
-        })
-        .collect();
-    let lanes = |routes: &[_]| routes.len() * if settings.twice { 2 } else { 1 };
-    let times: Vec<Duration> = there.iter().map(|(_, routes)| expected(lanes(routes), settings)).collect();
+    let find = |path: Path, twin: bool| {
+        let routes = if twin { second? } else { routes };
+        let (_, route) = routes.iter().find(|route| route.0 == path)?;
+        Some(Opening { path, twin, route })
+    };
+    let openings = |path: &Path| [find(*path, false), find(*path, true)].into_iter().flatten();
+    let there: Vec<(Load, Vec<Opening<'_>>)> =
+        wanted.iter().map(|(load, paths)| (*load, paths.iter().flat_map(openings).collect())).collect();
+    let times: Vec<Duration> = there.iter().map(|(_, openings)| expected(openings.len(), settings)).collect();
     let Settings { rounds, slice, .. } = settings;
     let all = minutes(times.iter().sum());
     super::say(&format!("{rounds} rounds with slices of {} ms: about {all}", slice.as_millis()));
     let mut samples = Samples::default();
-    for (i, (load, routes)) in there.iter().enumerate() {
+    for (i, (load, openings)) in there.iter().enumerate() {
         let later = times.iter().skip(i + 1).sum();
-        samples.0.extend(load_on(*load, routes, settings, later)?);
+        samples.0.extend(load_on(*load, openings, settings, later)?);
     }
     Ok(samples)
 }
 
 /// One load on its paths.
-fn load_on(
-    load: Load,
-    routes: &[&(Path, Route)],
-    settings: Settings,
-    later: Duration,
-) -> Result<Vec<Series>> {
-    let Settings { cpu, rounds, slice, twice } = settings;
-    let mut lanes = Vec::new();
-    for (path, route) in routes {
-        for twin in [false, true].into_iter().take(if twice { 2 } else { 1 }) {
-            lanes.push(Lane::open(load, *path, twin, route, cpu)?);
-        }
-    }
+fn load_on(load: Load, openings: &[Opening<'_>], settings: Settings, later: Duration) -> Result<Vec<Series>> {
+    let Settings { cpu, rounds, slice } = settings;
+    let open = |one: &Opening<'_>| Lane::open(load, one.path, one.twin, one.route, cpu);
+    let mut lanes = openings.iter().map(open).collect::<Result<Vec<Lane>>>()?;
     let (start, mut said) = (Instant::now(), Instant::now());
     for round in 0..rounds {
         for i in order(lanes.len(), round) {
@@ -115,7 +114,7 @@ mod tests {
     #[test]
     fn the_expected_time_grows_with_rounds_and_paths() {
         let slice = Duration::from_millis(30);
-        let settings = Settings { cpu: 1, rounds: 100, slice, twice: false };
+        let settings = Settings { cpu: 1, rounds: 100, slice };
         assert_eq!(expected(10, settings), Duration::from_secs(36));
         assert_eq!(minutes(Duration::from_secs(36)), "36 s");
         assert_eq!(minutes(Duration::from_secs(359)), "6 min");

@@ -40,13 +40,7 @@ impl Row {
         }
     }
 
-    /// The median of some values, which also give the spread.
-    pub(super) fn median_of(self, mut values: Vec<f64>) -> Self {
-        let figure = median(&mut values);
-        let interval = values.first().copied().zip(values.last().copied());
-        Self { interval, ..self.figure(figure) }
-    }
-
+    #[cfg(test)]
     pub(super) fn figure(self, figure: Option<f64>) -> Self {
         Self { figure, verdict: Verdict::of_figure(self.goal, figure), ..self }
     }
@@ -73,5 +67,54 @@ impl Row {
     /// By which it is named when it misses.
     pub(super) fn name(&self) -> String {
         if self.against.is_empty() { self.what.clone() } else { format!("{} / {}", self.what, self.against) }
+    }
+}
+
+/// A figure that is no ratio of slices, before a goal is there to hold it against.
+#[derive(Debug, Clone)]
+pub(super) struct Figure {
+    /// What is measured.
+    pub(super) what: String,
+    /// Against what.
+    pub(super) against: String,
+    unit: &'static str,
+    /// None: not measured.
+    pub(super) value: Option<f64>,
+    /// The least and the greatest value.
+    range: Option<(f64, f64)>,
+    note: String,
+}
+
+impl Figure {
+    pub(super) fn new(what: impl Into<String>, against: &str, unit: &'static str) -> Self {
+        Self {
+            what: what.into(),
+            against: against.to_owned(),
+            unit,
+            value: None,
+            range: None,
+            note: String::new(),
+        }
+    }
+
+    pub(super) fn value(self, value: Option<f64>) -> Self {
+        Self { value, ..self }
+    }
+
+    /// The median of some values, which also give the range.
+    pub(super) fn median_of(self, mut values: Vec<f64>) -> Self {
+        let value = median(&mut values);
+        Self { value, range: values.first().copied().zip(values.last().copied()), ..self }
+    }
+
+    pub(super) fn note(self, note: impl Into<String>) -> Self {
+        Self { note: note.into(), ..self }
+    }
+
+    /// The row of the table.
+    pub(super) fn held(self, goal: Goal) -> Row {
+        let Self { what, against, unit, value, range, note } = self;
+        let verdict = Verdict::of_figure(goal, value);
+        Row { figure: value, interval: range, verdict, note, ..Row::new(what, against, goal, unit) }
     }
 }

@@ -1,15 +1,15 @@
-//! The goals, and which figures are held against them.
+//! Which figures are held against the goals of a scenario.
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::alone::Alone;
 use super::icount::Machines;
-use super::load::Kind::{Crr, TcpRr, TcpStream, UdpPps, UdpRr};
-use super::plan::{Load, Path};
 use super::revoke::Late;
-use super::row::Row;
+use super::row::{Figure, Row};
 use super::samples::Samples;
-use traffic::statistics::Goal;
+use crate::scenario_file::{FigureGoal as Goal, Ratio, ScenarioFile, Words, filled};
+use traffic::statistics::Goal as Bound;
 use traffic::statistics::median;
 
 /// Everything that was measured.
@@ -24,86 +24,56 @@ pub(super) struct Found {
     pub(super) machines: Machines,
 }
 
-/// All rows, measured or not, in the order of the goals.
-pub(super) fn rows(found: &Found) -> Vec<Row> {
-    let mut rows = ratios(&found.samples);
-    rows.extend(ways(&found.samples));
-    rows.extend(found.machines.rows());
-    rows.extend(alone(&found.alone));
-    rows.extend(revoked(found));
-    rows.extend(counters(&found.samples));
-    rows.push(
-        ratio(&found.samples, "new connections across nodes", Load::One(Crr), Path::Fast, Path::Ovs, 1.0)
-            .note("userspace datapath"),
-    );
-    rows.extend(found.machines.connections());
-    rows
-}
-
-/// One path against another under a load.
-pub(super) fn ratio(samples: &Samples, what: &str, load: Load, path: Path, against: Path, goal: f64) -> Row {
-    let row = Row::new(what, against.label(), Goal::AtLeast(goal), "");
-    row.pairs(&samples.pairs(load, path, against))
-}
-
-fn ratios(samples: &Samples) -> Vec<Row> {
-    let row = |what, kind, path, against, goal| ratio(samples, what, Load::One(kind), path, against, goal);
-    let (tcp, udp) = ("TCP_RR across nodes", "UDP_RR across nodes");
-    vec![
-        row(tcp, TcpRr, Path::Fast, Path::Direct, 0.95),
-        row(udp, UdpRr, Path::Fast, Path::Direct, 0.95),
-        row(tcp, TcpRr, Path::Fast, Path::Host, 0.88),
-        row(udp, UdpRr, Path::Fast, Path::Host, 0.85),
-        row(tcp, TcpRr, Path::Fast, Path::Routed, 1.05),
-        row(udp, UdpRr, Path::Fast, Path::Routed, 1.05),
-        row(tcp, TcpRr, Path::Fast, Path::Vxlan, 1.45),
-        row(udp, UdpRr, Path::Fast, Path::Vxlan, 1.45),
-        row("UDP 18 B packets/s across nodes", UdpPps, Path::Fast, Path::Vxlan, 1.5),
-        row("TCP stream across nodes", TcpStream, Path::Fast, Path::Host, 0.97),
-        row("TCP_RR same node", TcpRr, Path::FastSame, Path::Veth, 0.95),
-        row("UDP_RR same node", UdpRr, Path::FastSame, Path::Veth, 0.95),
-    ]
-}
-
-/// Connections that are translated, and those of nodes and of the outside.
-fn ways(samples: &Samples) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (name, kind) in [("TCP_RR", TcpRr), ("UDP_RR", UdpRr)] {
-        for (what, path, against, goal) in [
-            ("cluster IP across nodes", Path::ClusterIp, Path::Fast, 0.97),
-            ("from outside by node port, backend there", Path::NodePort, Path::DirectIn, 0.90),
-            (
-                "from outside by node port, backend on the other node",
-                Path::NodePortFar,
-                Path::DirectVia,
-                0.85,
-            ),
-            ("pod to outside", Path::Outside, Path::RoutedSnat, 1.0),
-            ("node to pod of the other node", Path::HostPod, Path::RoutedHost, 0.95),
-            ("node to node", Path::Nodes, Path::Host, 0.92),
-        ] {
-            rows.push(ratio(samples, &format!("{name} {what}"), Load::Ways(kind), path, against, goal));
-        }
+/// All rows of a scenario, measured or not, in the order of its goals: ratios first.
+pub(super) fn rows(found: &Found, file: &ScenarioFile) -> Result<Vec<Row>> {
+    let mut rows = ratios(file, &found.samples, &[]);
+    let figures = figures(found);
+    for goal in &file.figures {
+        let it = |figure: &&Figure| (&figure.what, &figure.against) == (&goal.row, &goal.against);
+        let figure = figures.iter().find(it).with_context(|| {
+            let known: Vec<String> = figures
+                .iter()
+                .map(|figure| format!("{:?} against {:?}", figure.what, figure.against))
+                .collect();
+            let Goal { row, against, .. } = goal;
+            format!("figures: {row:?} against {against:?}: must be one of {}", known.join("; "))
+        })?;
+        rows.push(figure.clone().held(goal.goal()?));
     }
-    let row = |what, kind, path, against, goal| ratio(samples, what, Load::Ways(kind), path, against, goal);
-    rows.push(row("UDP 18 B packets/s to a cluster IP", UdpPps, Path::ClusterIp, Path::Fast, 0.97));
-    rows.push(row("TCP stream, pod to outside", TcpStream, Path::Outside, Path::RoutedSnat, 1.0));
-    rows
+    Ok(rows)
 }
 
-fn alone(alone: &Alone) -> Vec<Row> {
-    let row = |what: &str, goal, values: &[f64]| {
-        Row::new(format!("program alone, {what}"), "", Goal::AtMost(goal), "ns").median_of(values.to_vec())
+/// A row for each goal of a path against another.
+pub(super) fn ratios(file: &ScenarioFile, samples: &Samples, words: Words<'_>) -> Vec<Row> {
+    file.ratios
+        .iter()
+        .map(|goal| {
+            let Ratio { what, load, path, against, at_least, note } = goal;
+            let what = filled(what, words);
+            let row = Row::new(what, against.label(), Bound::AtLeast(*at_least), "");
+            let row = row.pairs(&samples.pairs(load.load(), *path, *against));
+            if note.is_empty() { row } else { row.note(note.as_str()) }
+        })
+        .collect()
+}
+
+/// Everything with a goal that is no ratio of slices.
+fn figures(found: &Found) -> Vec<Figure> {
+    let mut all = found.machines.figures();
+    all.extend(alone(&found.alone));
+    all.extend(revoked(found));
+    all
+}
+
+fn alone(alone: &Alone) -> Vec<Figure> {
+    let figure = |what: &str, values: &[f64]| {
+        Figure::new(format!("program alone, {what}"), "", "ns").median_of(values.to_vec())
     };
-    vec![
-        row("hit TX", 110.0, &alone.hit_tx),
-        row("hit RX", 110.0, &alone.hit_rx),
-        row("miss", 60.0, &alone.miss),
-    ]
+    vec![figure("hit TX", &alone.hit_tx), figure("hit RX", &alone.hit_rx), figure("miss", &alone.miss)]
 }
 
-/// Streams that were not cached say nothing about the cache: their rows count as not measured.
-fn revoked(found: &Found) -> Vec<Row> {
+/// Streams that were not cached say nothing about the cache: they count as not measured.
+fn revoked(found: &Found) -> Vec<Figure> {
     let packets = |late: &[Late]| -> Vec<f64> {
         late.iter().map(|l| u32::try_from(l.packets).map_or(f64::MAX, f64::from)).collect()
     };
@@ -118,20 +88,11 @@ fn revoked(found: &Found) -> Vec<Row> {
     let last = most(&orphaned.iter().map(|l| l.last_ms).collect::<Vec<_>>());
     let last = last.map_or(String::new(), |ms| format!(", last packet {ms:+.0} ms from then"));
     vec![
-        Row::new(format!("{what}, median"), "", Goal::AtMost(5.0), "").median_of(fast.clone()).note(note),
-        Row::new(format!("{what}, most"), "", Goal::AtMost(40.0), "").figure(most(&fast)),
-        Row::new("user space killed, then flows changed, packets after 2.4 s", "", Goal::AtMost(0.0), "")
-            .figure(most(&packets(&orphaned)))
+        Figure::new(format!("{what}, median"), "", "").median_of(fast.clone()).note(note),
+        Figure::new(format!("{what}, most"), "", "").value(most(&fast)),
+        Figure::new("user space killed, then flows changed, packets after 2.4 s", "", "")
+            .value(most(&packets(&orphaned)))
             .note(format!("{} of {} streams were cached{last}", orphaned.len(), found.orphaned.len())),
-    ]
-}
-
-fn counters(samples: &Samples) -> Vec<Row> {
-    let row = |what, load, goal| ratio(samples, what, load, Path::Fast, Path::Uncounted, goal);
-    vec![
-        row("TCP_RR with counters and audit", Load::One(TcpRr), 0.98),
-        row("UDP_RR with counters and audit", Load::One(UdpRr), 0.98),
-        row("new connections, every CPU busy, with counters and audit", Load::All(Crr), 0.95),
     ]
 }
 
@@ -140,12 +101,24 @@ mod tests {
     use traffic::statistics::Verdict;
 
     use super::*;
+    use crate::scenario_file::Run;
 
     #[test]
     fn what_was_not_measured_says_so() {
-        let rows = rows(&Found::default());
-        assert!(rows.len() > 25, "{}", rows.len());
+        let file = ScenarioFile::of("fastpath", Run::Fastpath).unwrap();
+        let rows = rows(&Found::default(), &file).unwrap();
+        assert_eq!(rows.len(), file.ratios.len() + file.figures.len());
+        assert!(rows.len() > 40, "{}", rows.len());
         assert!(rows.iter().all(|row| row.verdict == Verdict::NotMeasured));
+    }
+
+    #[test]
+    fn a_goal_for_no_figure_is_an_error_and_every_figure_has_one() {
+        let mut file = ScenarioFile::of("fastpath", Run::Fastpath).unwrap();
+        assert_eq!(figures(&Found::default()).len(), file.figures.len());
+        file.figures[0].row = "program alone, hits".to_owned();
+        let error = format!("{:#}", rows(&Found::default(), &file).unwrap_err());
+        assert!(error.contains("\"program alone, hits\" against \"ovs\": must be one of"), "{error}");
     }
 
     #[test]
@@ -154,7 +127,7 @@ mod tests {
         let figures = |cached| {
             let found =
                 Found { revoked: vec![late(cached)], orphaned: vec![late(cached)], ..Found::default() };
-            revoked(&found).iter().map(|row| row.figure).collect::<Vec<_>>()
+            revoked(&found).iter().map(|figure| figure.value).collect::<Vec<_>>()
         };
         assert_eq!(figures(true), [Some(3.0); 3]);
         assert_eq!(figures(false), [None; 3]);

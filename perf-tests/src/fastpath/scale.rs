@@ -4,17 +4,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde::Serialize;
 use serde_json::{Value, json};
 use testbed::cluster::config::Datapath;
 
 use super::cell::Route;
-use super::load::Kind;
-use super::plan::{Load, Path};
+use super::plan::{LoadName, Path};
 use super::rounds::{self, Settings};
 use super::row::Row;
 use super::samples::Samples;
 use super::{put, report};
+use crate::scenario_file::{Run as Command, ScenarioFile};
 
 /// How it is measured.
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,10 @@ pub(super) struct Scale {
     slice_ms: u64,
     /// CPU that both ends stay on.
     #[arg(long, default_value_t = 1)]
-    cpu: usize,
+    pub(super) cpu: usize,
+    /// Goals: a scenario of `cargo xtask bench scenario`, or a file; the command's own if none is named.
+    #[arg(long, value_name = "NAME|FILE")]
+    scenario: Option<String>,
     /// Passed to the node agents.
     #[arg(long, value_enum, default_value_t)]
     pub(super) datapath: Datapath,
@@ -39,43 +43,54 @@ pub(super) struct Scale {
     json: Option<PathBuf>,
 }
 
-/// Loads, their names and goals against the path with the fewest objects: two that stay on the flow cache, and one of which every connection is new.
-pub(super) const LOADS: [(Kind, &str, f64); 3] =
-    [(Kind::TcpRr, "TCP_RR", 0.97), (Kind::UdpRr, "UDP_RR", 0.97), (Kind::Crr, "new connections", 0.9)];
+/// Loads: two that stay on the flow cache, and one of which every connection is new.
+pub(super) const LOADS: [LoadName; 3] = [LoadName::TcpRr, LoadName::UdpRr, LoadName::Crr];
+
+/// What was measured while the numbers of objects stayed as they were.
+#[derive(Debug, Serialize)]
+pub(super) struct Phase {
+    /// How many of what.
+    pub(super) objects: Value,
+    pub(super) samples: Samples,
+}
 
 impl Scale {
     pub(super) fn circumstances(&self) -> report::Circumstances {
         report::Circumstances::now(self.cpu, self.rounds.into(), self.slice_ms)
     }
 
+    /// The goals of `command`, which must be about these paths.
+    pub(super) fn scenario(&self, command: Command, paths: &[Path]) -> Result<ScenarioFile> {
+        let name = self.scenario.as_deref().unwrap_or(command.word());
+        let file = ScenarioFile::of(name, command)?;
+        file.check_paths(paths, &LOADS).with_context(|| format!("scenario {name}"))?;
+        Ok(file)
+    }
+
     /// All loads on all paths.
     pub(super) fn measure(&self, routes: &[(Path, Route)]) -> Result<Samples> {
         let paths: Vec<Path> = routes.iter().map(|(path, _)| *path).collect();
-        let wanted: Vec<_> = LOADS.map(|(kind, ..)| (Load::One(kind), paths.clone())).into();
+        let wanted: Vec<_> = LOADS.map(|load| (load.load(), paths.clone())).into();
         let slice = Duration::from_millis(self.slice_ms);
-        rounds::run(
-            &wanted,
-            routes,
-            Settings { cpu: self.cpu, rounds: self.rounds.into(), slice, twice: false },
-        )
+        rounds::run(&wanted, routes, None, Settings { cpu: self.cpu, rounds: self.rounds.into(), slice })
     }
 
-    /// Prints the rows and keeps what was measured; `objects` says how many there were. With `--check` it ends the process if not all goals are met.
+    /// Prints the rows and keeps what was measured. With `--check` it ends the process if not all goals are met.
     pub(super) fn tell(
         &self,
         circumstances: &report::Circumstances,
         rows: &[Row],
-        samples: &Samples,
-        objects: &Value,
+        phases: &[Phase],
     ) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let tally = report::print(&mut out, rows)?;
-        report::print_paths(&mut out, samples)?;
+        for phase in phases {
+            report::print_paths(&mut out, &phase.samples)?;
+        }
         tally.print(&mut out, "goals missed")?;
         if let Some(file) = &self.json {
             let all = json!({
-                "circumstances": circumstances, "datapath": self.datapath, "objects": objects, "rows": rows,
-                "samples": samples,
+                "circumstances": circumstances, "datapath": self.datapath, "rows": rows, "phases": phases,
             });
             put(file, &serde_json::to_string(&all)?)?;
         }

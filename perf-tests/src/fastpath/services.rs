@@ -10,13 +10,11 @@ use testbed::cluster::Bed;
 use testbed::exec::retry;
 
 use super::cluster::{Cluster, NAMESPACE};
-use super::plan::{Load, Path};
-use super::proxy::Lookup;
-use super::row::Row;
-use super::rows::ratio;
-use super::samples::Samples;
-use super::scale::{LOADS, Scale};
+use super::plan::Path;
+use super::rows::ratios;
+use super::scale::{Phase, Scale};
 use super::{say, ways, worlds};
+use crate::scenario_file::Run as Command;
 
 /// How services are measured.
 #[derive(Debug, clap::Args)]
@@ -31,6 +29,9 @@ pub(crate) struct Args {
     scale: Scale,
 }
 
+/// The paths: by clusters with one service and with many, and by routers.
+const PATHS: [Path; 5] =
+    [Path::ClusterIp, Path::ManyServices, Path::Proxy, Path::ProxyMany, Path::ProxyRules];
 /// How long the services may take until they are in force: the controller, ovn-northd and two ovn-controllers with ten thousand of them.
 const IN_FORCE: Duration = Duration::from_secs(900);
 /// Port of the other services and of their backend.
@@ -41,6 +42,7 @@ const AT_ONCE: u16 = 500;
 impl Args {
     pub(crate) fn run(self) -> Result<()> {
         let Self { services, name, scale } = self;
+        let scenario = scale.scenario(Command::ServiceScale, &PATHS)?;
         let circumstances = scale.circumstances();
         let few = Cluster::up(&format!("{name}-few"), scale.datapath)?;
         let many = Cluster::up(&format!("{name}-many"), scale.datapath)?;
@@ -48,9 +50,9 @@ impl Args {
         fill(&many, services).with_context(|| format!("{services} services"))?;
         // The measured service is one of these.
         let worlds = [
-            (Path::Proxy, worlds::routed_services(Lookup::Map, 1)?),
-            (Path::ProxyMany, worlds::routed_services(Lookup::Map, services + 1)?),
-            (Path::ProxyRules, worlds::routed_services(Lookup::Rules, services + 1)?),
+            (Path::Proxy, worlds::routed_services(1)?),
+            (Path::ProxyMany, worlds::routed_services(services + 1)?),
+            (Path::ProxyRules, worlds::routed_iptables(services + 1)?),
         ];
         let mut routes = vec![
             (Path::ClusterIp, ways::by_cluster_ip(&few)?),
@@ -61,20 +63,9 @@ impl Args {
         // Both, whatever becomes of the first.
         let downs = [few.down(), many.down()];
         downs.into_iter().collect::<Result<Vec<()>>>()?;
-        scale.tell(&circumstances, &rows(&samples, services), &samples, &json!({"services": services}))
+        let rows = ratios(&scenario, &samples, &[("services", services.to_string())]);
+        scale.tell(&circumstances, &rows, &[Phase { objects: json!({"services": services}), samples }])
     }
-}
-
-/// The cluster with many services against the one with the measured one alone, and against what kube-proxy has the kernel do with as many.
-fn rows(samples: &Samples, services: u16) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (kind, name, goal) in LOADS {
-        for (against, goal) in [(Path::ClusterIp, goal), (Path::ProxyMany, 1.0), (Path::ProxyRules, 1.0)] {
-            let what = format!("{name} to a cluster IP beside {services} services");
-            rows.push(ratio(samples, &what, Load::One(kind), Path::ManyServices, against, goal));
-        }
-    }
-    rows
 }
 
 /// Makes services that nobody asks, and waits until all nodes have them.
@@ -135,10 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_load_has_a_row_and_each_service_a_backend() {
-        let rows = rows(&Samples::default(), 300);
-        assert_eq!(rows.len(), LOADS.len() * 3);
-        assert_eq!(rows[6].what, "new connections to a cluster IP beside 300 services");
+    fn each_service_has_a_backend() {
         let [service, slice] = objects(7, "10.244.1.3");
         assert_eq!(service["metadata"]["name"], "other-7");
         assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "other-7");

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::cell::{By, Route};
 use super::direct::{self, Delivery};
 use super::place::{Keeper, Namespace};
-use super::proxy::{self, Lookup};
+use super::proxy;
 
 /// MTU of pods here and in the clusters.
 const MTU: u32 = 1400;
@@ -69,13 +69,24 @@ pub(super) fn routed() -> Result<World> {
     Ok(World::new(pods, "10.78.2.2").over(underlay))
 }
 
-/// Pods as in [`routed`], by a cluster IP that the client's node translates as kube-proxy has it, one of so many.
-pub(super) fn routed_services(lookup: Lookup, services: u16) -> Result<World> {
+/// Pods as in [`routed`], by a cluster IP that the client's node translates as kube-proxy's mode `nftables` has it, one of so many.
+pub(super) fn routed_services(services: u16) -> Result<World> {
+    translated(&["nft", "-f", "-"], |backend| proxy::nftables(services, backend))
+}
+
+/// Pods as in [`routed_services`], in mode `iptables`.
+pub(super) fn routed_iptables(services: u16) -> Result<World> {
+    translated(&["iptables-nft-restore"], |backend| proxy::iptables(services, backend))
+}
+
+/// Pods as in [`routed`], whose nodes' rules are made from the backend's address and read by a program.
+fn translated(program: &[&str], rules: impl Fn(&str) -> String) -> Result<World> {
     let world = routed()?;
     // The switch comes before the nodes.
     let node = world._between.get(1).context("a node between the pods")?;
-    let rules = proxy::rules(lookup, services, &world.address);
-    testbed::exec::input_output(node.place().command("nft").args(["-f", "-"]), &rules)?;
+    let (program, args) = program.split_first().context("a program")?;
+    testbed::exec::input_output(node.place().command(program).args(args), &rules(&world.address))
+        .with_context(|| format!("{program}, which reads the rules of kube-proxy's kind"))?;
     Ok(World { by: Some(proxy::ADDRESS), ..world })
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::steps;
 use crate::kubernetes;
-use crate::record::{Figure, Series};
+use crate::record::Series;
 
 /// Namespace of this scenario.
 const NAMESPACE: &str = "bench-cni";
@@ -41,7 +41,7 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     let config =
         std::fs::read_to_string(CONFIG).with_context(|| format!("{CONFIG}: is the node agent ready?"))?;
 
-    let mut settled = Series::new("CNI ADD, port row long there", "ms").below(Figure::Median, 60.0);
+    let mut settled = Series::new("CNI ADD, port row long there", "ms");
     let boxes = create(&pods, node, "settled", count).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     for sandbox in &boxes {
@@ -51,7 +51,7 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     remove(&boxes, &config)?;
     kubernetes::delete_pods(&client, NAMESPACE).await?;
 
-    let mut fresh = Series::new("CNI ADD, right after the pod was created", "ms").below(Figure::Median, 80.0);
+    let mut fresh = Series::new("CNI ADD, right after the pod was created", "ms");
     let mut from_request = Series::new("pod create request sent -> CNI ADD answered", "ms");
     let mut made = Vec::new();
     for i in 0..count {
@@ -72,8 +72,7 @@ pub(crate) async fn run(kubeconfig: &Path, node: &str, count: usize, burst: usiz
     }
     let start = Instant::now();
     let children: Vec<_> = boxes.iter().map(|s| spawn(s, "ADD", &config)).collect::<Result<_>>()?;
-    let mut last =
-        Series::new(format!("{burst} CNI ADDs at once, last answer"), "ms").below(Figure::Max, 1200.0);
+    let mut last = Series::new(format!("{burst} CNI ADDs at once, last answer"), "ms");
     for child in children {
         finish(child, "ADD")?;
     }
@@ -117,7 +116,7 @@ async fn ten_interfaces(
         tens.push(create_pod(pods, &pod).await?);
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let mut ratio = Series::new("CNI ADD of ten interfaces, of one", "times").below(Figure::Median, 3.0);
+    let mut ratio = Series::new("CNI ADD of ten interfaces, of one", "times");
     for (one, ten) in ones.iter().zip(&tens) {
         tokio::time::sleep(REST).await;
         let one = add(one, config)?;

@@ -10,9 +10,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, PostParams};
 
+use super::controller;
 use super::watch_rows::PortRows;
 use crate::kubernetes;
-use crate::record::{Figure, Series};
+use crate::record::Series;
 
 /// Namespace of this scenario.
 const NAMESPACE: &str = "bench-scale";
@@ -60,24 +61,25 @@ pub(crate) async fn run(kubeconfig: &Path, nb: &str, nodes: u8, pods: usize) -> 
 
     let mut series = vec![
         single("pods posted", "s", posted.1.as_secs_f64()),
-        single("pods posted -> last port row", "s", last_row.as_secs_f64()).below(Figure::Max, 15.0),
+        single("pods posted -> last port row", "s", last_row.as_secs_f64()),
         single("pods posted -> last annotation seen", "s", last_annotation.as_secs_f64()),
     ];
-    if let Some(mib) = controller_memory()? {
-        series.push(single("controller resident memory", "MB", mib).below(Figure::Max, 100.0));
+    if let Some(mib) = controller::memory()? {
+        series.push(single("controller resident memory", "MB", mib));
     }
     kubernetes::delete_pods(&client, NAMESPACE).await?;
     kubernetes::delete_simulated_nodes(&client).await?;
     Ok(series)
 }
 
-fn single(name: &str, unit: &str, value: f64) -> Series {
+pub(super) fn single(name: &str, unit: &str, value: f64) -> Series {
     let mut series = Series::new(name, unit);
     series.samples.push(value);
     series
 }
 
-async fn wait_for_subnets(client: &kube::Client, names: &[String]) -> Result<()> {
+/// Waits until the controller has given these nodes their ranges.
+pub(super) async fn wait_for_subnets(client: &kube::Client, names: &[String]) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     for _ in 0..300 {
         let nodes = api.list(&ListParams::default().labels("app=bench")).await?;
@@ -110,22 +112,4 @@ async fn wait_for_annotations(api: &Api<Pod>, pods: usize) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     bail!("not all pods have {} after 120 s", api::annotation::POD_NETWORKS)
-}
-
-/// Resident set of the controller in MB (10^6 bytes), found among the processes of this host.
-fn controller_memory() -> Result<Option<f64>> {
-    for entry in std::fs::read_dir("/proc")? {
-        let path = entry?.path();
-        let Ok(command) = std::fs::read(path.join("cmdline")) else { continue };
-        let program = command.split(|b| *b == 0).next().unwrap_or_default();
-        if !program.ends_with(b"slipstream-controller") {
-            continue;
-        }
-        let status = std::fs::read_to_string(path.join("status"))?;
-        let kib = status
-            .lines()
-            .find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
-        return Ok(kib.map(|k| k * 1024.0 / 1e6));
-    }
-    Ok(None)
 }

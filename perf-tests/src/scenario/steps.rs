@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::record::{Figure, Series};
+use crate::record::Series;
 
 /// Where the agent of this host answers.
 const AGENT: &str = "127.0.0.1:9410";
@@ -38,8 +38,7 @@ pub(crate) fn last_calls() -> Result<Vec<Call>> {
 /// One series for each step of the ADDs of `containers`, and one for the steps that are ours alone (`ours`).
 pub(crate) fn series(calls: &[Call], containers: &[String], title: &str, ours: &[&str]) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
-    let mut alone =
-        Series::new(format!("{title}: ours alone ({})", ours.join(" + ")), "ms").below(Figure::Median, 5.0);
+    let mut alone = Series::new(format!("{title}: ours alone ({})", ours.join(" + ")), "ms");
     for call in
         calls.iter().filter(|c| c.command == "ADD" && c.code == 0 && containers.contains(&c.container))
     {

@@ -15,6 +15,8 @@ const WANTED: &[(&str, &str)] = &[
     ("iproute2", "ip"),
     ("iputils-ping", "ping"),
     ("nftables", "nft"),
+    // For benchmarks: rules as kube-proxy has them.
+    ("iptables", "iptables-nft-restore"),
     ("ethtool", "ethtool"),
     ("util-linux", "unshare"),
     ("procps", "ps"),

@@ -1,0 +1,149 @@
+//! What goes on elsewhere in a cluster until standard input ends: pods of nodes that exist as objects only come and go, and the endpoints of a service that
+//! nobody asks change.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Client;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::scale::wait_for_subnets;
+use crate::kubernetes;
+
+/// Namespace of all of it.
+const NAMESPACE: &str = "bench-elsewhere";
+/// Nodes that exist as objects only.
+const NODES: u8 = 4;
+/// How long a pod lives.
+const LIFE: Duration = Duration::from_millis(500);
+/// The service whose endpoints change.
+const SERVICE: &str = "elsewhere";
+
+/// Changes a second: wanted ones, and those that were made.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) pods: f64,
+    pub(crate) endpoints: f64,
+}
+
+impl Made {
+    /// In tables, where it is too little.
+    pub(crate) fn text(self) -> String {
+        format!("only {:.1} pods and {:.1} endpoint changes a second were made", self.pods, self.endpoints)
+    }
+}
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+struct Counts {
+    stop: AtomicBool,
+    pods: AtomicU32,
+    endpoints: AtomicU32,
+}
+
+/// Makes nodes and service, says `begun`, and goes on until standard input ends; then prints what was made a second.
+pub(crate) async fn run(kubeconfig: &Path, pods: u16, endpoints: u16) -> Result<()> {
+    let client = kubernetes::client(kubeconfig).await?;
+    kubernetes::ensure_namespace(&client, NAMESPACE).await?;
+    let mut nodes = Vec::new();
+    for index in 0..NODES {
+        nodes.push(kubernetes::simulated_node(&client, kubeconfig, index).await?);
+    }
+    wait_for_subnets(&client, &nodes).await?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE, "namespace": NAMESPACE},
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
+    });
+    kubernetes::apply(&Api::<Service>::namespaced(client.clone(), NAMESPACE), SERVICE, &service).await?;
+    println!("begun");
+    let (counts, began) = (Counts::default(), Instant::now());
+    let ends = async {
+        let read = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await?;
+        counts.stop.store(true, Ordering::Relaxed);
+        let seconds = began.elapsed().as_secs_f64();
+        read.context("standard input")?;
+        let rate = |count: &AtomicU32| f64::from(count.load(Ordering::Relaxed)) / seconds;
+        anyhow::Ok(Made { pods: rate(&counts.pods), endpoints: rate(&counts.endpoints) })
+    };
+    let (made, come_and_go, change) = tokio::join!(
+        ends,
+        come_and_go(&client, &nodes, pods, &counts),
+        change_endpoints(&client, endpoints, &counts)
+    );
+    come_and_go?;
+    change?;
+    println!("{}", serde_json::to_string(&made?)?);
+    kubernetes::delete_pods(&client, NAMESPACE).await?;
+    kubernetes::delete_simulated_nodes(&client).await
+}
+
+async fn come_and_go(client: &Client, nodes: &[String], rate: u16, counts: &Counts) -> Result<()> {
+    if rate == 0 {
+        return Ok(());
+    }
+    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut ticks = interval(Duration::from_secs(1) / u32::from(rate));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut lives = JoinSet::new();
+    for (number, node) in nodes.iter().cycle().enumerate() {
+        ticks.tick().await;
+        if counts.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (api, pod) = (api.clone(), kubernetes::manual_pod(&format!("brief-{number}"), node)?);
+        lives.spawn(async move {
+            let made = api.create(&PostParams::default(), &pod).await?;
+            tokio::time::sleep(LIFE).await;
+            let name = made.metadata.name.context("a pod without a name")?;
+            api.delete(&name, &DeleteParams::default().grace_period(0)).await?;
+            anyhow::Ok(())
+        });
+        while let Some(ended) = lives.try_join_next() {
+            ended??;
+            counts.pods.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    while let Some(ended) = lives.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn change_endpoints(client: &Client, rate: u16, counts: &Counts) -> Result<()> {
+    if rate == 0 {
+        return Ok(());
+    }
+    let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut ticks = interval(Duration::from_secs(1) / u32::from(rate));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for number in 0_u32.. {
+        ticks.tick().await;
+        if counts.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        // Addresses that no pod has: the backends of a service need not be pods.
+        let endpoints: Vec<_> = (0..=number % 3)
+            .map(|last| json!({"addresses": [format!("192.0.2.{}", 10 + last)], "conditions": {"ready": true}}))
+            .collect();
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": SERVICE, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": SERVICE},
+            },
+            "addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            "endpoints": endpoints,
+        });
+        kubernetes::apply(&api, SERVICE, &slice).await?;
+        counts.endpoints.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
