@@ -95,6 +95,8 @@ enum Inside {
     PolicyScale(fastpath::PolicyArgs),
     /// What services cost with which a connection has nothing to do.
     ServiceScale(fastpath::ServiceArgs),
+    /// Two builds against each other, by neighbouring slices: `cargo xtask bench compare COMMIT COMMIT` builds and compares them.
+    Versions(fastpath::VersionsArgs),
     /// What it costs a connection that pods and endpoints come and go elsewhere.
     Churn(fastpath::ChurnArgs),
     /// Runs a scenario by its name or file, with flags of the command that it is one of; lists them if none is named.
@@ -232,6 +234,7 @@ impl Inside {
             Self::Fastpath(args) => return done(args.run()),
             Self::PolicyScale(args) => return done(args.run()),
             Self::ServiceScale(args) => return done(args.run()),
+            Self::Versions(args) => return args.run(),
             Self::Churn(args) => return done(args.run()),
             Self::Failover(args) => return args.run(),
             Self::Scenario { name: None, .. } => {

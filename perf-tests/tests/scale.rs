@@ -47,6 +47,20 @@ fn connections_beside_other_services_are_measured() {
 }
 
 #[test]
+fn connections_are_measured_while_others_come_and_go() {
+    let (whole, said) = run(&["churn", "--pods", "4,8", "--endpoints", "5", "--name", "churn-test"]);
+    let phases = whole["phases"].as_array().unwrap();
+    assert_eq!(phases.len(), 2, "{whole}");
+    for (phase, pods) in phases.iter().zip([4.0, 8.0]) {
+        let made = &phase["objects"]["made"];
+        assert!(made["pods"].as_f64().is_some_and(|made| made > 0.5 * pods), "{made}: {said}");
+        assert!(made["endpoints"].as_f64().is_some_and(|made| made > 2.0), "{made}: {said}");
+        assert_eq!(phase["samples"].as_array().unwrap().len(), 3 * 4, "{phase}");
+    }
+    assert!(said.contains("TCP_RR to a cluster IP, 8 pods/s elsewhere"), "{said}");
+}
+
+#[test]
 fn wrong_numbers_of_policies_are_refused_before_anything_is_up() {
     for (numbers, expected) in
         [("5", "two numbers"), ("9,3", "the smaller number first"), ("0,3", "not in 1..=10000")]

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::{build, exec, paths, setup};
 
+mod compare;
+
 /// Not one of `perf-tests`: it compares the traffic tool with others.
 const TRAFFIC_CHECK: &str = "traffic-check";
 
@@ -14,6 +16,9 @@ const TRAFFIC_CHECK: &str = "traffic-check";
 pub(crate) fn run(args: &[String]) -> Result<()> {
     if let Some((TRAFFIC_CHECK, rest)) = args.split_first().map(|(verb, rest)| (verb.as_str(), rest)) {
         return traffic_check(rest);
+    }
+    if let Some((commits, rest)) = compare::commits(args)? {
+        return compare::run(&commits, rest);
     }
     setup::ensure()?;
     // In one go: cargo would build what they share anew for another set of packages.

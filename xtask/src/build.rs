@@ -8,7 +8,7 @@ use crate::exec;
 pub(crate) const TEST_HOOKS: &str = "node-agent/test-hooks,controller/test-hooks";
 
 /// Packages of a cluster's programs.
-const PROGRAMS: [&str; 5] = ["controller", "node-agent", "slipstream-cni", "slipctl", "testbed"];
+pub(crate) const PROGRAMS: [&str; 5] = ["controller", "node-agent", "slipstream-cni", "slipctl", "testbed"];
 
 /// Builds the programs of a cluster in the dev profile, and the packages `more`.
 pub(crate) fn programs(more: &[&str]) -> Result<()> {

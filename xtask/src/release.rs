@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Puts the files of a commit below a directory.
-fn sources(commit: &str, dir: &Path) -> Result<()> {
+pub(crate) fn sources(commit: &str, dir: &Path) -> Result<()> {
     let (source, unpacked) = (dir.join("source"), dir.join("unpacked"));
     if source.exists() {
         return Ok(());

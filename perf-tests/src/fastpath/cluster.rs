@@ -46,6 +46,18 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// One that another program has brought up for this run; pods are made in it, and it is taken down when it is dropped.
+    pub(super) fn taken(name: &str) -> Result<Self> {
+        let cluster = Self { bed: Some(Bed::open(name)?), ours: true };
+        cluster.make_pods()?;
+        Ok(cluster)
+    }
+
+    /// Removes what an earlier run has left of a cluster.
+    pub(super) fn remove(name: &str) -> Result<()> {
+        Bed::rest(name)?.map_or(Ok(()), Bed::down)
+    }
+
     /// Brings one up, in place of what an earlier run has left.
     pub(crate) fn up(name: &str, datapath: Datapath) -> Result<Self> {
         let cluster = Self::without_pods(name, datapath)?;
@@ -88,9 +100,7 @@ impl Cluster {
     }
 
     fn without_pods(name: &str, datapath: Datapath) -> Result<Self> {
-        if let Some(old) = Bed::rest(name)? {
-            old.down()?;
-        }
+        Self::remove(name)?;
         // As in a cluster outside tests.
         let bed = Bed::up(Config { datapath, verify_interval: 180, ..Config::new(name, 2)? })?;
         Ok(Self { bed: Some(bed), ours: true })

@@ -28,6 +28,7 @@ mod scale;
 mod scene;
 mod services;
 mod tally;
+mod versions;
 mod ways;
 mod worlds;
 
@@ -55,6 +56,7 @@ pub(crate) use load::Args as LoadArgs;
 pub(crate) use plan::{LoadName, Path};
 pub(crate) use policies::Args as PolicyArgs;
 pub(crate) use services::Args as ServiceArgs;
+pub(crate) use versions::Args as VersionsArgs;
 
 /// Where `--write` puts the page.
 const PAGE: &str = "docs/performance.md";
