@@ -60,7 +60,7 @@ impl TestProgram {
             ("controller", _) => "controller",
             ("ovsdb-client", _) => "ovsdb",
             ("testbed", target) if target.starts_with("real") => "real",
-            ("perf-tests", "scenarios" | "failover" | "scale") => "cluster",
+            ("perf-tests", "scenarios" | "failover" | "scale" | "versions") => "cluster",
             ("testbed" | "e2e" | "entrypoint", _) if !self.is_unit => "cluster",
             _ => "unit",
         }
