@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Pods a second that are made elsewhere, and deleted half a second later: one after another, each for all rounds.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 50], value_parser = clap::value_parser!(u16).range(1..=1000))]
     pods: Vec<u16>,
-    /// Changes a second of the endpoints of a service that nobody asks.
+    /// Changes a second of the endpoints of services that nobody asks.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(..=1000))]
     endpoints: u16,
     /// Begin of the names of the clusters, which are new ones.
@@ -72,7 +72,10 @@ impl Args {
             // Of something else than was asked for nothing is said.
             let judged = if enough { &samples } else { &Samples::default() };
             let new = ratios(&scenario, judged, &[("pods", pods.to_string())]);
-            rows.extend(new.into_iter().map(|row| if enough { row } else { row.note(made.text()) }));
+            rows.extend(
+                new.into_iter()
+                    .map(|row| if enough { row } else { row.note(made.text(pods, self.endpoints)) }),
+            );
             let objects = json!({"pods": pods, "endpoints": self.endpoints, "made": made});
             phases.push(Phase { objects, samples });
         }

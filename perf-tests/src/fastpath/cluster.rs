@@ -114,10 +114,16 @@ impl Cluster {
 
     /// Makes pods, each on a node, and waits until they run.
     pub(super) fn add_pods(&self, pods: &[(&str, &str)]) -> Result<()> {
+        let manifest = |(name, node): &(&str, &str)| pod::manifest(NAMESPACE, name, Some(node));
+        self.add_manifests(&pods.iter().map(manifest).collect::<Vec<_>>())
+    }
+
+    /// As [`Self::add_pods`], of pods as they stand.
+    pub(super) fn add_manifests(&self, pods: &[Value]) -> Result<()> {
         let bed = self.bed()?;
         let mut items = Vec::new();
-        for (name, node) in pods {
-            items.push(pod::with_image(bed, pod::manifest(NAMESPACE, name, Some(node)))?);
+        for pod in pods {
+            items.push(pod::with_image(bed, pod.clone())?);
         }
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
         exec::input_output(bed.kubectl_command()?.args(["apply", "-f", "-"]), &list.to_string())?;

@@ -36,6 +36,10 @@ pub(crate) enum Path {
     NodePort,
     /// From outside to a node port whose backend is on the other node, eBPF.
     NodePortFar,
+    /// A pod to a cluster IP whose backend is that pod, eBPF.
+    Hairpin,
+    /// From outside to a host port of a pod, eBPF.
+    HostPort,
     /// A pod to the outside, eBPF.
     Outside,
     /// A node's process to a pod of the other node, eBPF.
@@ -85,7 +89,7 @@ impl Path {
     /// Whether it needs the services of [`ways`](super::ways).
     pub(super) fn is_way(self) -> bool {
         use Path::*;
-        matches!(self, ClusterIp | NodePort | NodePortFar | Outside | HostPod | Nodes)
+        matches!(self, ClusterIp | NodePort | NodePortFar | Hairpin | HostPort | Outside | HostPod | Nodes)
     }
 
     /// What to add to a port of its kind: servers of several paths are in one pod.
@@ -97,6 +101,8 @@ impl Path {
             Self::Outside => 80,
             Self::HostPod => 100,
             Self::Nodes => 120,
+            Self::Hairpin => 140,
+            Self::HostPort => 160,
             _ => 0,
         }
     }
@@ -117,6 +123,8 @@ impl Path {
             Self::ClusterIp => "fast, cluster IP, across nodes",
             Self::NodePort => "fast, node port, own backend",
             Self::NodePortFar => "fast, node port, other's backend",
+            Self::Hairpin => "fast, cluster IP, back to the pod",
+            Self::HostPort => "fast, host port",
             Self::Outside => "fast, pod to outside",
             Self::HostPod => "fast, node to other's pod",
             Self::Nodes => "fast, node to node",

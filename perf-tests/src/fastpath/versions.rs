@@ -66,12 +66,14 @@ pub(crate) struct Args {
 }
 
 /// The paths of a cluster.
-const PATHS: [Path; 8] = [
+const PATHS: [Path; 10] = [
     Path::Fast,
     Path::FastSame,
     Path::ClusterIp,
     Path::NodePort,
     Path::NodePortFar,
+    Path::Hairpin,
+    Path::HostPort,
     Path::Outside,
     Path::HostPod,
     Path::Nodes,

@@ -7,7 +7,8 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use testbed::cluster::Bed;
 use testbed::cluster::config::{EXT_IP, node_ip};
-use testbed::exec;
+use testbed::nodes::sandbox::NO_SERVER_LABEL;
+use testbed::{exec, pod};
 
 use super::cell::{By, Route};
 use super::cluster::{Cluster, NAMESPACE};
@@ -17,6 +18,8 @@ use super::plan::Path;
 
 /// What a node port is above the backend's port.
 const NODE_PORTS: u16 = 23_000;
+/// The pod with host ports.
+const PORTED: &str = "ported";
 /// How long the agents may take to serve a new service.
 const SERVED: Duration = Duration::from_secs(20);
 
@@ -24,11 +27,14 @@ const SERVED: Duration = Duration::from_secs(20);
 pub(super) fn routes(cluster: &Cluster) -> Result<Vec<(Path, Route)>> {
     let bed = cluster.bed()?;
     let ovs = cluster.ovs()?;
-    let (near, _) = cluster.pod("near")?;
+    let (near, near_ip) = cluster.pod("near")?;
     let (beside, beside_ip) = cluster.pod("beside")?;
     let (far, far_ip) = cluster.pod("far")?;
     serve(bed, Path::NodePort, "by-node-port", &beside_ip)?;
     serve(bed, Path::NodePortFar, "by-node-port-far", &far_ip)?;
+    let back = serve(bed, Path::Hairpin, "by-hairpin", &near_ip)?;
+    cluster.add_manifests(&[with_host_ports()])?;
+    let (ported, ported_ip) = Place::pod(bed, "n1", NAMESPACE, PORTED)?;
     let host = |name: &str| Place::host(bed, name);
     let (n1, n2) = (node_ip(1).to_string(), node_ip(2).to_string());
     let route = |client: &Place, server: &Place, address: &str| Route {
@@ -47,6 +53,8 @@ pub(super) fn routes(cluster: &Cluster) -> Result<Vec<(Path, Route)>> {
         (Path::ClusterIp, by_cluster_ip(cluster)?),
         (Path::NodePort, by(route(&outside, &beside, &beside_ip), &n1, NODE_PORTS)),
         (Path::NodePortFar, by(route(&outside, &far, &far_ip), &n1, NODE_PORTS)),
+        (Path::Hairpin, by(route(&near, &near, &near_ip), &back, 0)),
+        (Path::HostPort, by(route(&outside, &ported, &ported_ip), &n1, 0)),
         (Path::Outside, route(&near, &outside, &EXT_IP.to_string())),
         (Path::HostPod, route(&host("n1")?, &far, &far_ip)),
         (Path::Nodes, route(&host("n1")?, &host("n2")?, &n2)),
@@ -76,15 +84,26 @@ fn serve(bed: &Bed, path: Path, name: &str, backend: &str) -> Result<String> {
     Ok(address)
 }
 
+/// The ports of all loads on a path, for both of its openings.
+fn ports(path: Path) -> Vec<(&'static str, u16)> {
+    let first = |kind: &Kind| kind.port() + path.port_offset();
+    let both = Kind::value_variants().iter().map(first).flat_map(|port| [port, port + 1]);
+    both.flat_map(|port| [("TCP", port), ("UDP", port)]).collect()
+}
+
+/// A pod of n1 that has all ports of [`Path::HostPort`] on its node.
+fn with_host_ports() -> Value {
+    let mut pod = pod::manifest(NAMESPACE, PORTED, Some("n1"));
+    let port = |(protocol, port): (&str, u16)| json!({"protocol": protocol, "containerPort": port, "hostPort": port});
+    // The loads' own servers listen.
+    pod["metadata"]["labels"][NO_SERVER_LABEL] = "true".into();
+    pod["spec"]["containers"][0]["ports"] = ports(Path::HostPort).into_iter().map(port).collect();
+    pod
+}
+
 /// The service and its backend.
 fn objects(path: Path, name: &str, backend: &str) -> [Value; 2] {
-    let mut ports: Vec<(&str, u16)> = Vec::new();
-    for kind in Kind::value_variants() {
-        let first = kind.port() + path.port_offset();
-        for port in [first, first + 1] {
-            ports.extend([("TCP", port), ("UDP", port)]);
-        }
-    }
+    let ports = ports(path);
     let list = |node: bool| -> Vec<Value> {
         let one = |(protocol, port): &(&str, u16)| {
             let name = format!("{}-{port}", protocol.to_lowercase());
@@ -121,7 +140,7 @@ mod tests {
     #[test]
     fn node_ports_are_in_their_range_and_differ() {
         let mut seen = BTreeSet::new();
-        for path in [Path::ClusterIp, Path::NodePort, Path::NodePortFar] {
+        for path in [Path::ClusterIp, Path::NodePort, Path::NodePortFar, Path::Hairpin] {
             let [service, slice] = objects(path, "one", "10.244.0.5");
             let ports = service["spec"]["ports"].as_array().unwrap();
             assert_eq!(ports.len(), slice["ports"].as_array().unwrap().len());

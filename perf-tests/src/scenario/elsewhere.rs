@@ -1,4 +1,4 @@
-//! What goes on elsewhere in a cluster until standard input ends: pods of nodes that exist as objects only come and go, and the endpoints of a service that
+//! What goes on elsewhere in a cluster until standard input ends: pods of nodes that exist as objects only come and go, and the endpoints of services that
 //! nobody asks change.
 
 use std::io::Read;
@@ -25,10 +25,10 @@ const NAMESPACE: &str = "bench-elsewhere";
 const NODES: u8 = 4;
 /// How long a pod lives.
 const LIFE: Duration = Duration::from_millis(500);
-/// The service whose endpoints change.
-const SERVICE: &str = "elsewhere";
+/// The services whose endpoints change in turn: as many changes may be under way at once.
+const SERVICES: [&str; 4] = ["elsewhere-0", "elsewhere-1", "elsewhere-2", "elsewhere-3"];
 
-/// Changes a second: wanted ones, and those that were made.
+/// Changes that were made a second.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Made {
     pub(crate) pods: f64,
@@ -37,8 +37,11 @@ pub(crate) struct Made {
 
 impl Made {
     /// In tables, where it is too little.
-    pub(crate) fn text(self) -> String {
-        format!("only {:.1} pods and {:.1} endpoint changes a second were made", self.pods, self.endpoints)
+    pub(crate) fn text(self, pods: u16, endpoints: u16) -> String {
+        let Self { pods: made, endpoints: changed } = self;
+        format!(
+            "only {made:.1} of {pods} pods and {changed:.1} of {endpoints} endpoint changes a second were made"
+        )
     }
 }
 
@@ -59,11 +62,13 @@ pub(crate) async fn run(kubeconfig: &Path, pods: u16, endpoints: u16) -> Result<
         nodes.push(kubernetes::simulated_node(&client, kubeconfig, index).await?);
     }
     wait_for_subnets(&client, &nodes).await?;
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE, "namespace": NAMESPACE},
-        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
-    });
-    kubernetes::apply(&Api::<Service>::namespaced(client.clone(), NAMESPACE), SERVICE, &service).await?;
+    for name in SERVICES {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
+        });
+        kubernetes::apply(&Api::<Service>::namespaced(client.clone(), NAMESPACE), name, &service).await?;
+    }
     println!("begun");
     let (counts, began) = (Counts::default(), Instant::now());
     let ends = async {
@@ -125,7 +130,8 @@ async fn change_endpoints(client: &Client, rate: u16, counts: &Counts) -> Result
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
     let mut ticks = interval(Duration::from_secs(1) / u32::from(rate));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    for number in 0_u32.. {
+    let mut changes = JoinSet::new();
+    for (number, name) in (0_u32..).zip(SERVICES.into_iter().cycle()) {
         ticks.tick().await;
         if counts.stop.load(Ordering::Relaxed) {
             break;
@@ -137,13 +143,20 @@ async fn change_endpoints(client: &Client, rate: u16, counts: &Counts) -> Result
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {
-                "name": SERVICE, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": SERVICE},
+                "name": name, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": name},
             },
             "addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
             "endpoints": endpoints,
         });
-        kubernetes::apply(&api, SERVICE, &slice).await?;
-        counts.endpoints.fetch_add(1, Ordering::Relaxed);
+        let api = api.clone();
+        changes.spawn(async move { kubernetes::apply(&api, name, &slice).await });
+        while changes.len() >= SERVICES.len() {
+            changes.join_next().await.context("a change under way")???;
+            counts.endpoints.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    while let Some(ended) = changes.join_next().await {
+        ended??;
     }
     Ok(())
 }
