@@ -10,6 +10,7 @@ mod flood;
 mod frames;
 mod kubernetes;
 mod live_frames;
+mod names;
 mod record;
 mod scenario;
 mod scenario_file;

@@ -34,6 +34,23 @@ fn said(program: &str, args: &[&str]) -> String {
     testbed::exec::output(command.args(args)).map_or("unknown".into(), |text| text.trim().to_owned())
 }
 
+/// Changes elsewhere in a cluster that were made a second.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) pods: f64,
+    pub(crate) endpoints: f64,
+}
+
+impl Made {
+    /// In tables, where it is too little.
+    pub(crate) fn text(self, pods: u16, endpoints: u16) -> String {
+        let Self { pods: made, endpoints: changed } = self;
+        format!(
+            "only {made:.1} of {pods} pods and {changed:.1} of {endpoints} endpoint changes a second were made"
+        )
+    }
+}
+
 /// One measured series: equal things measured one after another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Series {

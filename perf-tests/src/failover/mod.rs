@@ -1,10 +1,9 @@
-//! `cargo xtask bench failover`: what running flows lose while a process of the network is dead, and when it comes back. [`part`] says what is
+//! `cargo xtask bench failover`: what running flows lose while a process of the network is dead, and when it comes back. [`Part`] says what is
 //! killed, [`flows`] run meanwhile, first [`cached`], [`loss`] makes figures of what arrived, [`report`] writes them down.
 
 mod cached;
 mod flows;
 mod loss;
-mod part;
 mod report;
 
 use std::path::PathBuf;
@@ -18,11 +17,11 @@ use testbed::cluster::config::Datapath;
 use testbed::tools::load::now;
 
 use crate::fastpath::cluster::Cluster;
+use crate::names::Part;
 use crate::record::Machine;
 use crate::scenario_file::{Run, ScenarioFile};
 use flows::{Flow, Running, Way};
 use loss::Loss;
-pub(crate) use part::Part;
 
 /// How the failures are made.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use testbed::cluster::config::Datapath;
 use super::Sample;
 use super::flows::Way;
 use super::loss::Loss;
-use super::part::Part;
+use crate::names::Part;
 use crate::record::Machine;
 use crate::scenario_file::ScenarioFile;
 

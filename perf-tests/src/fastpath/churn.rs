@@ -13,12 +13,12 @@ use testbed::cluster::Bed;
 use testbed::traffic::{self, Place};
 
 use super::cluster::Cluster;
-use super::plan::Path;
 use super::rows::ratios;
 use super::samples::Samples;
 use super::scale::{Phase, Scale};
 use super::{say, ways};
-use crate::scenario::elsewhere::Made;
+use crate::names::Path;
+use crate::record::Made;
 use crate::scenario_file::Run as Command;
 
 /// How it is measured.

@@ -118,7 +118,7 @@ impl Cluster {
         self.add_manifests(&pods.iter().map(manifest).collect::<Vec<_>>())
     }
 
-    /// As [`Self::add_pods`], of pods as they stand.
+    /// Makes pods as they stand, and waits until they run.
     pub(super) fn add_manifests(&self, pods: &[Value]) -> Result<()> {
         let bed = self.bed()?;
         let mut items = Vec::new();

@@ -45,8 +45,9 @@ fn texts(pairs: &Pairs) -> (String, String) {
 mod tests {
     use super::*;
     use crate::fastpath::load::Kind;
-    use crate::fastpath::plan::{Load, Path};
+    use crate::fastpath::plan::Load;
     use crate::fastpath::samples::{Series, Slice};
+    use crate::names::Path;
 
     fn series(twin: bool, path: Path, per_second: f64) -> Series {
         // Ratios are not all equal, as an interval of nothing would never hold 1.

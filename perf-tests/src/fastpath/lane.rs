@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 use super::cell::{End, Route, Settings};
 use super::load::{Arrived, Command, Kind, Measured, Sent};
 use super::place;
-use super::plan::{Load, Path};
+use super::plan::Load;
 use super::samples::{Series, Slice};
+use crate::names::Path;
 
 /// First port of those on every CPU; two for each.
 const PORT_ALL: u16 = 7500;

@@ -41,6 +41,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::names::{LoadName, Path};
 use crate::scenario_file::{Run as Command, ScenarioFile};
 use cluster::Sabotage;
 use plan::Load;
@@ -53,7 +54,6 @@ pub(crate) use alone::run as alone;
 pub(crate) use churn::Args as ChurnArgs;
 pub(crate) use direct::{Delivery, OBJECT, keep as keep_direct};
 pub(crate) use load::Args as LoadArgs;
-pub(crate) use plan::{LoadName, Path};
 pub(crate) use policies::Args as PolicyArgs;
 pub(crate) use services::Args as ServiceArgs;
 pub(crate) use versions::Args as VersionsArgs;

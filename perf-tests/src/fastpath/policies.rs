@@ -15,10 +15,10 @@ use testbed::traffic::{Dial, Place as Client, dial};
 use super::cell::Route;
 use super::cluster::{Cluster, NAMESPACE};
 use super::place::Place;
-use super::plan::Path;
 use super::rows::ratios;
 use super::say;
 use super::scale::{Phase, Scale};
+use crate::names::Path;
 use crate::scenario_file::Run as Command;
 
 /// How policies are measured.

@@ -5,11 +5,12 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Load, Path};
+use super::plan::Load;
 use super::row::Row;
 use super::rows::Found;
 use super::samples::Samples;
 use super::tally::Tally;
+use crate::names::Path;
 use crate::record::Machine;
 use traffic::statistics::Goal;
 use traffic::statistics::median;

@@ -9,8 +9,9 @@ use traffic::statistics::order;
 
 use super::cell::Route;
 use super::lane::Lane;
-use super::plan::{Load, Path};
+use super::plan::Load;
 use super::samples::{Samples, Series};
+use crate::names::Path;
 
 /// How it is measured.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use traffic::statistics::{Pair, Pairs, part};
 
-use super::plan::{Load, Path};
+use super::plan::Load;
+use crate::names::Path;
 
 /// A slice of which others took more than this part is left out. The quiet machine's own timers and kernel threads take
 /// some thousandths.

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use testbed::cluster::config::Datapath;
 
 use super::cell::Route;
-use super::plan::{LoadName, Path};
 use super::rounds::{self, Settings};
 use super::row::Row;
 use super::samples::Samples;
 use super::{put, report};
+use crate::names::{LoadName, Path};
 use crate::scenario_file::{Run as Command, ScenarioFile};
 
 /// How it is measured.

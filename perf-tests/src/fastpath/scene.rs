@@ -5,9 +5,9 @@ use testbed::cluster::config::Datapath;
 
 use super::cell::Route;
 use super::cluster::{Cluster, Sabotage};
-use super::plan::Path;
 use super::ways;
 use super::worlds::{self, World};
+use crate::names::Path;
 
 /// How the clusters are had.
 #[derive(Debug, Clone, Copy)]

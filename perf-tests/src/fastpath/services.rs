@@ -10,10 +10,10 @@ use testbed::cluster::Bed;
 use testbed::exec::retry;
 
 use super::cluster::{Cluster, NAMESPACE};
-use super::plan::Path;
 use super::rows::ratios;
 use super::scale::{Phase, Scale};
 use super::{say, ways, worlds};
+use crate::names::Path;
 use crate::scenario_file::Run as Command;
 
 /// How services are measured.

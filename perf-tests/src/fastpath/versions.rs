@@ -15,11 +15,12 @@ use traffic::statistics::{Change, Estimate, Pairs};
 
 use super::cell::Route;
 use super::cluster::Cluster;
-use super::plan::{Load, LoadName, Path};
+use super::plan::Load;
 use super::report::{Circumstances, percent};
 use super::rounds::{self, Settings};
 use super::samples::Samples;
 use super::{put, ways};
+use crate::names::{LoadName, Path};
 
 /// How two builds are compared.
 #[derive(Debug, clap::Args)]
@@ -90,7 +91,7 @@ const NO_VERDICT: u8 = 3;
 struct Row {
     load: Load,
     path: Path,
-    /// Of the later build to the earlier one.
+    /// The later build to the earlier one.
     ratio: Option<Estimate>,
     left_out: f64,
     verdict: Change,

@@ -14,7 +14,7 @@ use super::cell::{By, Route};
 use super::cluster::{Cluster, NAMESPACE};
 use super::load::Kind;
 use super::place::Place;
-use super::plan::Path;
+use crate::names::Path;
 
 /// What a node port is above the backend's port.
 const NODE_PORTS: u16 = 23_000;

@@ -1,7 +1,7 @@
 //! What goes on elsewhere in a cluster until standard input ends: pods of nodes that exist as objects only come and go, and the endpoints of services that
 //! nobody asks change.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::scale::wait_for_subnets;
 use crate::kubernetes;
+use crate::record::Made;
 
 /// Namespace of all of it.
 const NAMESPACE: &str = "bench-elsewhere";
@@ -27,23 +27,6 @@ const NODES: u8 = 4;
 const LIFE: Duration = Duration::from_millis(500);
 /// The services whose endpoints change in turn: as many changes may be under way at once.
 const SERVICES: [&str; 4] = ["elsewhere-0", "elsewhere-1", "elsewhere-2", "elsewhere-3"];
-
-/// Changes that were made a second.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Made {
-    pub(crate) pods: f64,
-    pub(crate) endpoints: f64,
-}
-
-impl Made {
-    /// In tables, where it is too little.
-    pub(crate) fn text(self, pods: u16, endpoints: u16) -> String {
-        let Self { pods: made, endpoints: changed } = self;
-        format!(
-            "only {made:.1} of {pods} pods and {changed:.1} of {endpoints} endpoint changes a second were made"
-        )
-    }
-}
 
 /// What was counted so far.
 #[derive(Debug, Default)]
@@ -69,7 +52,7 @@ pub(crate) async fn run(kubeconfig: &Path, pods: u16, endpoints: u16) -> Result<
         });
         kubernetes::apply(&Api::<Service>::namespaced(client.clone(), NAMESPACE), name, &service).await?;
     }
-    println!("begun");
+    say("begun")?;
     let (counts, began) = (Counts::default(), Instant::now());
     let ends = async {
         let read = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await?;
@@ -86,9 +69,13 @@ pub(crate) async fn run(kubeconfig: &Path, pods: u16, endpoints: u16) -> Result<
     );
     come_and_go?;
     change?;
-    println!("{}", serde_json::to_string(&made?)?);
+    say(&serde_json::to_string(&made?)?)?;
     kubernetes::delete_pods(&client, NAMESPACE).await?;
     kubernetes::delete_simulated_nodes(&client).await
+}
+
+fn say(line: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout().lock(), "{line}")
 }
 
 async fn come_and_go(client: &Client, nodes: &[String], rate: u16, counts: &Counts) -> Result<()> {

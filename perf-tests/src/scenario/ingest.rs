@@ -232,7 +232,7 @@ impl Rows {
             }
             Kind::Services => {
                 let owner = |row: &nb::LoadBalancer| row.external_ids.get(key::OWNER).cloned();
-                guard.table::<nb::LoadBalancer>().iter().filter_map(|row| owner(&row)).collect()
+                guard.table::<nb::LoadBalancer>().iter().filter_map(|row| owner(row)).collect()
             }
             Kind::Policies => {
                 // As in ovn-kubernetes: `default-network-controller:NetworkPolicy:NAMESPACE:NAME:Ingress:…`.
@@ -241,7 +241,7 @@ impl Rows {
                     let (_, rest) = id.split_once(":NetworkPolicy:")?;
                     Some(rest.splitn(3, ':').take(2).collect::<Vec<_>>().join("/"))
                 };
-                guard.table::<nb::Acl>().iter().filter_map(|row| owner(&row)).collect()
+                guard.table::<nb::Acl>().iter().filter_map(|row| owner(row)).collect()
             }
         };
         let wanted = |i| match kind {

@@ -9,8 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use traffic::statistics::Goal;
 
-use crate::failover::Part;
-use crate::fastpath::{LoadName, Path};
+use crate::names::{LoadName, Part, Path};
 use crate::record::{self, Figure, Series};
 
 pub(crate) use line::{expanded, list};
@@ -46,7 +45,7 @@ pub(crate) enum Run {
 }
 
 impl Run {
-    /// As the command line has it.
+    /// The word that the command line has for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Fastpath => "fastpath",
@@ -124,7 +123,7 @@ pub(crate) struct FigureGoal {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct SeriesGoal {
-    /// Of the series. Words in braces stand for settings of the run.
+    /// The name of the series. Words in braces stand for settings of the run.
     name: String,
     median_below: Option<f64>,
     max_below: Option<f64>,

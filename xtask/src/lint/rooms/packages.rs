@@ -210,6 +210,8 @@ pub(super) const PACKAGES: &[Package] = &[
         rooms: Rooms::Ordered(&[
             "frames",
             "record",
+            "names",
+            "scenario_file",
             "kubernetes",
             "fastpath",
             "failover",

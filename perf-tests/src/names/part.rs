@@ -34,7 +34,7 @@ const CENTRAL: &str = "central";
 
 impl Part {
     /// All, the control first.
-    pub(super) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Nothing,
         Self::Agent,
         Self::OvnController,
@@ -47,7 +47,7 @@ impl Part {
     ];
 
     /// The processes, each with its host.
-    pub(super) fn processes(self, nodes: &[String]) -> Vec<(&str, &'static str)> {
+    pub(crate) fn processes(self, nodes: &[String]) -> Vec<(&str, &'static str)> {
         let on_nodes = |process| nodes.iter().map(|node| (node.as_str(), process)).collect();
         match self {
             Self::Nothing => Vec::new(),
