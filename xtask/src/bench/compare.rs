@@ -56,17 +56,21 @@ pub(super) fn run([before, after]: &[Commit; 2], flags: &[String]) -> Result<()>
     pass_on(command.args(flags))
 }
 
-/// Directory with the programs of a commit, built in the release profile. They are built once; what they depend on is shared by all commits.
+/// Directory with the programs of a commit, built in the release profile: those that were built just now if it is checked out, otherwise those of
+/// `target/bench/commits`, which are built once.
 fn programs(commit: &Commit) -> Result<PathBuf> {
-    let all = paths::target().join("bench/commits");
-    let dir = all.join(&commit.hash);
+    if is_checked_out(commit)? {
+        return Ok(paths::target().join("release"));
+    }
+    let dir = paths::target().join("bench/commits").join(&commit.hash);
     let bin = dir.join("bin");
     if bin.exists() {
         return Ok(bin);
     }
     exec::say(format_args!("building {}", commit.name));
     release::sources(&commit.hash, &dir)?;
-    let target = all.join("target");
+    // Each has its own: cargo takes members of workspaces for the same if their paths below the root are, and would not build the second commit.
+    let target = dir.join("target");
     let mut cargo = exec::cargo();
     cargo.current_dir(dir.join("source")).env("CARGO_TARGET_DIR", &target);
     cargo.args(["build", "--release", "--features", build::TEST_HOOKS]);
@@ -80,8 +84,16 @@ fn programs(commit: &Commit) -> Result<PathBuf> {
         let from = target.join("release").join(program);
         fs::copy(&from, made.join(program)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
+    fs::remove_dir_all(&target).with_context(|| format!("cannot remove {}", target.display()))?;
     fs::rename(&made, &bin).with_context(|| format!("cannot rename {}", made.display()))?;
     Ok(bin)
+}
+
+/// Whether the working tree is this commit, unchanged.
+fn is_checked_out(commit: &Commit) -> Result<bool> {
+    let git = |args: &[&str]| exec::output(exec::command("git").current_dir(paths::root()).args(args));
+    let head = git(&["rev-parse", "HEAD"])?;
+    Ok(head.trim() == commit.hash && git(&["status", "--porcelain"])?.is_empty())
 }
 
 #[cfg(test)]
