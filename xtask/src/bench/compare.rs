@@ -49,8 +49,14 @@ fn commit(name: &str) -> Result<Commit> {
 pub(super) fn run([before, after]: &[Commit; 2], flags: &[String]) -> Result<()> {
     setup::ensure()?;
     build::release(&["perf-tests"])?;
+    let (earlier, later) = (programs(before)?, programs(after)?);
+    if same(&earlier, &later)? {
+        exec::say(
+            "all programs of both commits are the same, byte by byte: there is nothing to compare but the machine with itself",
+        );
+    }
     let mut command = exec::command(paths::target().join("release/perf-tests"));
-    command.arg("versions").arg("--before").arg(programs(before)?).arg("--after").arg(programs(after)?);
+    command.arg("versions").arg("--before").arg(earlier).arg("--after").arg(later);
     let short = |commit: &Commit| format!("{} ({:.10})", commit.name.replace(',', " "), commit.hash);
     command.args(["--names", &format!("{},{}", short(before), short(after))]);
     pass_on(command.args(flags))
@@ -89,6 +95,17 @@ fn programs(commit: &Commit) -> Result<PathBuf> {
     Ok(bin)
 }
 
+/// Whether two directories have the same programs.
+fn same(one: &Path, other: &Path) -> Result<bool> {
+    let read = |path: PathBuf| fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
+    for program in PROGRAMS {
+        if read(one.join(program))? != read(other.join(program))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether the working tree is this commit, unchanged.
 fn is_checked_out(commit: &Commit) -> Result<bool> {
     let git = |args: &[&str]| exec::output(exec::command("git").current_dir(paths::root()).args(args));
@@ -106,6 +123,22 @@ mod tests {
         Ok(found.map(|(commits, rest)| {
             commits.into_iter().map(|commit| commit.name).chain(rest.iter().cloned()).collect()
         }))
+    }
+
+    #[test]
+    fn programs_are_the_same_only_if_all_are() {
+        let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for program in PROGRAMS {
+            fs::write(one.path().join(program), "x").unwrap();
+            fs::write(other.path().join(program), "x").unwrap();
+        }
+        assert!(same(one.path(), other.path()).unwrap());
+        fs::write(other.path().join(PROGRAMS[4]), "y").unwrap();
+        assert!(!same(one.path(), other.path()).unwrap());
+        fs::remove_file(one.path().join(PROGRAMS[0])).unwrap();
+        assert!(
+            format!("{:#}", same(one.path(), other.path()).unwrap_err()).contains("slipstream-controller")
+        );
     }
 
     #[test]
