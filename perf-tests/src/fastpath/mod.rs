@@ -294,7 +294,7 @@ impl Args {
     /// A file of this run, by what its name ends with: named after the scenario.
     fn out(&self, end: &str) -> PathBuf {
         let name = FilePath::new(&self.scenario).file_stem().unwrap_or_default();
-        self.out.join(name).with_extension(end)
+        self.out.join(format!("{}.{end}", name.display()))
     }
 
     /// What these parts need.
