@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use api::virtual_network::{VirtualNetwork, condition};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
@@ -34,7 +34,7 @@ pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<()> 
     }
 }
 
-/// Makes an object as it stands, or makes one that is there so.
+/// Makes an object, or gives one that is there these fields.
 pub(crate) async fn apply<K>(api: &Api<K>, name: &str, object: &Value) -> Result<()>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -95,7 +95,7 @@ pub(crate) async fn delete_pods(client: &Client, namespace: &str) -> Result<()> 
 
 /// A node that exists only as an object, with the annotations that its agent would write. They are written as the agent, as no other
 /// client may write them. `index` from 0 to 199.
-pub(crate) async fn simulated_node(client: &Client, kubeconfig: &Path, index: u8) -> Result<String> {
+async fn simulated_node(client: &Client, kubeconfig: &Path, index: u8) -> Result<String> {
     let api: Api<Node> = Api::all(client.clone());
     let name = format!("sim{index}");
     let agent = access::client(kubeconfig, Some(&Actor::agent(Some(&name)))).await?;
@@ -127,6 +127,35 @@ pub(crate) async fn simulated_node(client: &Client, kubeconfig: &Path, index: u8
         "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "an object only"}]}});
     api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
     Ok(name)
+}
+
+/// Makes `count` simulated nodes, and waits until they can have pods.
+pub(crate) async fn simulated_nodes(client: &Client, kubeconfig: &Path, count: u8) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for index in 0..count {
+        names.push(simulated_node(client, kubeconfig, index).await?);
+    }
+    wait_for_subnets(client, &names).await?;
+    Ok(names)
+}
+
+/// Waits until the controller has given these nodes their ranges.
+async fn wait_for_subnets(client: &Client, names: &[String]) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    for _ in 0..300 {
+        let nodes = api.list(&ListParams::default().labels("app=bench")).await?;
+        let ready = nodes
+            .iter()
+            .filter(|n| {
+                n.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(api::annotation::NODE_SUBNETS))
+            })
+            .count();
+        if ready >= names.len() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("the simulated nodes got no {} within 30 s", api::annotation::NODE_SUBNETS)
 }
 
 /// Deletes the simulated nodes.

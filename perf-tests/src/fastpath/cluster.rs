@@ -41,14 +41,16 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// One that runs already; pods are made in it.
     pub(super) fn there(name: &str) -> Result<Self> {
-        let cluster = Self { bed: Some(Bed::open(name)?), ours: false };
-        cluster.make_pods()?;
-        Ok(cluster)
+        Self::open(name, false)
     }
 
     /// One that another program has brought up for this run; pods are made in it, and it is taken down when it is dropped.
     pub(super) fn taken(name: &str) -> Result<Self> {
-        let cluster = Self { bed: Some(Bed::open(name)?), ours: true };
+        Self::open(name, true)
+    }
+
+    fn open(name: &str, ours: bool) -> Result<Self> {
+        let cluster = Self { bed: Some(Bed::open(name)?), ours };
         cluster.make_pods()?;
         Ok(cluster)
     }

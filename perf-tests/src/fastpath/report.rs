@@ -217,6 +217,7 @@ fn shown(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fastpath::row::Figure;
     use crate::fastpath::rows;
     use crate::scenario_file::{Run, ScenarioFile};
 
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_not_rounded_over_its_bound() {
-        let row = rows::rows(&Found::default(), &scenario()).unwrap().remove(0).figure(Some(0.9491));
+        let row = Figure::new("ratio", "", "").value(Some(0.9491)).held(Goal::AtLeast(0.95));
         assert_eq!((row.figure_text(), row.verdict.text()), ("0.949".into(), "MISSED".into()));
     }
 }

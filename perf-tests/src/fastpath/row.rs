@@ -40,11 +40,6 @@ impl Row {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn figure(self, figure: Option<f64>) -> Self {
-        Self { figure, verdict: Verdict::of_figure(self.goal, figure), ..self }
-    }
-
     /// The median of the ratios of slices.
     pub(super) fn pairs(self, pairs: &Pairs) -> Self {
         let row = Self {

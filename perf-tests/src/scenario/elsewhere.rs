@@ -15,7 +15,6 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::scale::wait_for_subnets;
 use crate::kubernetes;
 use crate::record::Made;
 
@@ -40,11 +39,7 @@ struct Counts {
 pub(crate) async fn run(kubeconfig: &Path, pods: u16, endpoints: u16) -> Result<()> {
     let client = kubernetes::client(kubeconfig).await?;
     kubernetes::ensure_namespace(&client, NAMESPACE).await?;
-    let mut nodes = Vec::new();
-    for index in 0..NODES {
-        nodes.push(kubernetes::simulated_node(&client, kubeconfig, index).await?);
-    }
-    wait_for_subnets(&client, &nodes).await?;
+    let nodes = kubernetes::simulated_nodes(&client, kubeconfig, NODES).await?;
     for name in SERVICES {
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE},

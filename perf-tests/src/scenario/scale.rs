@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, PostParams};
 
 use super::controller;
@@ -24,11 +24,7 @@ const POSTERS: usize = 16;
 pub(crate) async fn run(kubeconfig: &Path, nb: &str, nodes: u8, pods: usize) -> Result<Vec<Series>> {
     let client = kubernetes::client(kubeconfig).await?;
     kubernetes::ensure_namespace(&client, NAMESPACE).await?;
-    let mut names = Vec::new();
-    for index in 0..nodes {
-        names.push(kubernetes::simulated_node(&client, kubeconfig, index).await?);
-    }
-    wait_for_subnets(&client, &names).await?;
+    let names = kubernetes::simulated_nodes(&client, kubeconfig, nodes).await?;
 
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let mut rows = PortRows::open(nb).await?;
@@ -76,25 +72,6 @@ pub(super) fn single(name: &str, unit: &str, value: f64) -> Series {
     let mut series = Series::new(name, unit);
     series.samples.push(value);
     series
-}
-
-/// Waits until the controller has given these nodes their ranges.
-pub(super) async fn wait_for_subnets(client: &kube::Client, names: &[String]) -> Result<()> {
-    let api: Api<Node> = Api::all(client.clone());
-    for _ in 0..300 {
-        let nodes = api.list(&ListParams::default().labels("app=bench")).await?;
-        let ready = nodes
-            .iter()
-            .filter(|n| {
-                n.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(api::annotation::NODE_SUBNETS))
-            })
-            .count();
-        if ready >= names.len() {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    bail!("the simulated nodes got no {} within 30 s", api::annotation::NODE_SUBNETS)
 }
 
 async fn wait_for_annotations(api: &Api<Pod>, pods: usize) -> Result<()> {
