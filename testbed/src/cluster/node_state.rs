@@ -45,6 +45,7 @@ pub fn of(bed: &Bed, node: &str) -> Result<BTreeSet<String>> {
         let mut command = host.network_command(argv.first().context("no program")?)?;
         let said = exec::output(command.args(argv.iter().skip(1)))?;
         let about = argv.join(" ");
+        let said = if argv.contains(&"ruleset") { without_kubelet(&said) } else { said };
         let kept = said.lines().map(str::trim).filter(|line| !line.is_empty() && !is_volatile(line));
         lines.extend(kept.map(|line| format!("{about}: {}", steady(line))));
     }
@@ -80,6 +81,34 @@ pub fn changes(bed: &Bed, node: &str) -> Result<Vec<String>> {
     let now = of(bed, node)?;
     let came = now.difference(&before).map(|line| format!("+ {line}"));
     Ok(came.chain(before.difference(&now).map(|line| format!("- {line}"))).collect())
+}
+
+/// A ruleset without what a kubelet makes where `iptables` is installed, at any time after its start: chains `KUBE-…`, jumps to them, and the
+/// tables and base chains of `iptables` around them. Any other rule in those tables is kept.
+/// (Kubernetes, `pkg/kubelet/kubelet_network_linux.go`, `initNetworkUtil`.)
+fn without_kubelet(ruleset: &str) -> String {
+    let mut kept = String::new();
+    let mut of_iptables = false;
+    let mut of_kubelet = false;
+    for line in ruleset.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["table", family, name, "{"] => {
+                let names = ["filter", "mangle", "nat", "raw", "security"];
+                of_iptables = matches!(family, "ip" | "ip6") && names.contains(&name);
+                of_kubelet = false;
+            }
+            ["chain", name, "{"] => of_kubelet = of_iptables && name.starts_with("KUBE-"),
+            _ => {}
+        }
+        let frame = matches!(words[..], ["table" | "chain", ..] | ["type", "filter" | "nat" | "route", ..] | ["}"]);
+        let to_kubelet = words.iter().any(|word| word.starts_with("KUBE-"));
+        if !of_iptables || !(of_kubelet || frame || to_kubelet) {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
 }
 
 fn is_volatile(line: &str) -> bool {
@@ -118,6 +147,24 @@ fn list(root: &Path, directory: &Path, shown: &str, lines: &mut BTreeSet<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_rules_of_the_kubelet_are_left_out() {
+        let ours = "table inet slipstream {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t}\n}\n";
+        let kubelet = "table ip filter {
+\tchain KUBE-FIREWALL {
+\t\tip saddr != 127.0.0.0/8 ip daddr 127.0.0.0/8 ct status dnat counter drop
+\t}
+\tchain OUTPUT {
+\t\ttype filter hook output priority filter; policy accept;
+\t\tcounter jump KUBE-FIREWALL
+\t}
+}
+";
+        assert_eq!(without_kubelet(&format!("{kubelet}{ours}{kubelet}")), ours);
+        let foreign = kubelet.replace("counter jump KUBE-FIREWALL", "counter drop");
+        assert_eq!(without_kubelet(&foreign), "\t\tcounter drop\n");
+    }
 
     #[test]
     fn what_changes_by_itself_is_left_out() {
