@@ -25,6 +25,10 @@ pub const NODE_ID: &str = "k8s.ovn.org/node-id";
 pub const NODE_CHASSIS_ID: &str = "k8s.ovn.org/node-chassis-id";
 /// Key of the gateway configuration. See [`GatewayConfigs`].
 pub const L3_GATEWAY_CONFIG: &str = "k8s.ovn.org/l3-gateway-config";
+/// Key on a Namespace with the external gateways of its pods: IP addresses, separated by commas.
+pub const ROUTING_EXTERNAL_GWS: &str = "k8s.ovn.org/routing-external-gws";
+/// Key on a Namespace, of any value: whether its external gateways are alive is found out by BFD (RFC 5880).
+pub const BFD_ENABLED: &str = "k8s.ovn.org/bfd-enabled";
 /// Key of the node's tunnel addresses: a JSON list of IP addresses.
 pub const NODE_ENCAP_IPS: &str = "k8s.ovn.org/node-encap-ips";
 /// Key of all the node's addresses with prefix length: a JSON list.
@@ -217,6 +221,38 @@ pub struct GatewayConfig {
     /// VLAN of the physical network, `"0"` for none.
     #[serde(rename = "vlan-id")]
     pub vlan_id: String,
+    /// Localnet port of the second uplink's external switch. See [`GatewayConfig::second_uplink`].
+    #[serde(rename = "exgw-interface-id", default, skip_serializing_if = "Option::is_none")]
+    pub exgw_interface_id: Option<String>,
+    /// MAC address of the second uplink's bridge, shared with the gateway router.
+    #[serde(rename = "exgw-mac-address", default, skip_serializing_if = "Option::is_none")]
+    pub exgw_mac_address: Option<MacAddr>,
+    /// The node's addresses on the second uplink's bridge, shared with the gateway router.
+    #[serde(rename = "exgw-ip-addresses", default, skip_serializing_if = "Vec::is_empty")]
+    pub exgw_ip_addresses: Vec<IpNet>,
+    /// The address again, if there is exactly one (for older readers).
+    #[serde(rename = "exgw-ip-address", default, skip_serializing_if = "Option::is_none")]
+    pub exgw_ip_address: Option<IpNet>,
+}
+
+/// A node's second uplink, towards external gateways of pods (`exgw` of ovn-kubernetes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecondUplink<'a> {
+    /// The localnet port of its external switch.
+    pub interface_id: &'a str,
+    /// MAC address of its bridge, shared with the gateway router.
+    pub mac: MacAddr,
+    /// The node's addresses on its bridge, shared with the gateway router.
+    pub addresses: &'a [IpNet],
+}
+
+impl GatewayConfig {
+    /// The node's second uplink, if it has one that has an address.
+    pub fn second_uplink(&self) -> Option<SecondUplink<'_>> {
+        let addresses = self.exgw_ip_addresses.as_slice();
+        let (interface_id, mac) = (self.exgw_interface_id.as_deref()?, self.exgw_mac_address?);
+        (!addresses.is_empty()).then_some(SecondUplink { interface_id, mac, addresses })
+    }
 }
 
 /// Value of [`L3_GATEWAY_CONFIG`].

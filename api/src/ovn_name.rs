@@ -11,6 +11,8 @@ pub const COPP: &str = "ovnkube-default";
 pub const ACL_METER: &str = "acl-logging";
 /// Physical network name behind the gateway bridge.
 pub const PHYSICAL_NETWORK: &str = "physnet";
+/// Physical network of a node's second uplink, in `ovn-bridge-mappings`.
+pub const SECOND_PHYSICAL_NETWORK: &str = "exgwphysnet";
 /// Load balancers for all node switches and all gateway routers.
 pub const CLUSTER_LB_GROUP: &str = "clusterLBGroup";
 /// Load balancers for all node switches.
@@ -89,6 +91,11 @@ pub fn router_to_external(node: &str) -> String {
 /// External switch port towards the gateway router.
 pub fn external_to_router(node: &str) -> String {
     format!("etor-{}", gateway_router(node))
+}
+
+/// Name of a second uplink's switch or port, by that of the first one's.
+pub fn of_second_uplink(name: &str) -> String {
+    format!("exgw-{name}")
 }
 
 /// Localnet port of the external switch, also the `interface-id` in the gateway configuration.

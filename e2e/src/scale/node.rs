@@ -62,6 +62,10 @@ pub(super) fn annotations(index: usize) -> Result<BTreeMap<&'static str, String>
         next_hop: Some(EXT_IP.into()),
         node_port_enable: "true".to_owned(),
         vlan_id: "0".to_owned(),
+        exgw_interface_id: None,
+        exgw_mac_address: None,
+        exgw_ip_addresses: Vec::new(),
+        exgw_ip_address: None,
     };
     let primary = FamilyAddresses { ipv4: Some(net), ipv6: None };
     let masquerade =

@@ -64,6 +64,10 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
         next_hop: only(&facts.next_hops),
         node_port_enable: facts.node_port.to_string(),
         vlan_id: "0".to_owned(),
+        exgw_interface_id: None,
+        exgw_mac_address: None,
+        exgw_ip_addresses: Vec::new(),
+        exgw_ip_address: None,
     };
     // Readers expect both families, even in single-stack clusters.
     let masquerade =
