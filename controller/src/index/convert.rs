@@ -102,9 +102,14 @@ pub fn node(object: core::Node) -> Option<SeenNode> {
     let mut note = |error: AnnotationError| {
         problems.push(Problem { object: format!("node {name}"), message: error.to_string() });
     };
-    let gateway = annotations
-        .get(annotation::L3_GATEWAY_CONFIG)
-        .and_then(|value| gateway(value, &name).map_err(&mut note).ok());
+    let gateway = annotations.get(annotation::L3_GATEWAY_CONFIG).and_then(|value| {
+        let mut gateway = gateway(value, &name).map_err(&mut note).ok()?;
+        if let Err(error) = second_uplink(&gateway, value, &name) {
+            note(error);
+            gateway.exgw_interface_id = None;
+        }
+        Some(gateway)
+    });
     let gateway_unreadable = gateway.is_none() && annotations.contains_key(annotation::L3_GATEWAY_CONFIG);
     let host_cidrs = annotations.get(annotation::HOST_CIDRS).and_then(|value| {
         annotation::decode::<Vec<IpNet>>(annotation::HOST_CIDRS, value).map_err(&mut note).ok()
@@ -189,6 +194,20 @@ fn gateway(value: &str, node: &str) -> Result<GatewayConfig, AnnotationError> {
         return Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value));
     }
     Ok(config)
+}
+
+/// Checks that the port of the second uplink has a name that no other port can have.
+fn second_uplink(gateway: &GatewayConfig, value: &str, node: &str) -> Result<(), AnnotationError> {
+    let Some(name) = gateway.second_uplink().map(|second| second.interface_id) else { return Ok(()) };
+    let bridge = name.strip_suffix(node).and_then(|rest| rest.strip_suffix('_'));
+    if bridge.is_some_and(|bridge| !bridge.is_empty()) && name != gateway.interface_id {
+        return Ok(());
+    }
+    let problem = format!(
+        "`default.exgw-interface-id` is `{name}`; the name of a bridge and `_{node}` are needed, and another bridge than the first \
+         uplink's"
+    );
+    Err(malformed(annotation::L3_GATEWAY_CONFIG, problem, value))
 }
 
 /// Reads a pod; `None` while it is bound to no node.
@@ -292,6 +311,28 @@ mod tests {
         assert_eq!(seen.problems.len(), 1);
         assert_eq!(seen.problems[0].object, "node n1");
         assert!(seen.problems[0].message.contains("l3-gateway-config"), "{}", seen.problems[0].message);
+    }
+
+    #[test]
+    fn a_second_uplink_of_another_name_is_left_out_and_the_first_stays() {
+        let with = |name: &str| {
+            let config = serde_json::json!({"default": {"mode": "shared", "bridge-id": "b", "interface-id": "b_n1",
+                "mac-address": "02:42:ac:12:00:02", "ip-addresses": ["172.18.0.2/16"], "next-hops": [],
+                "node-port-enable": "true", "vlan-id": "0", "exgw-interface-id": name,
+                "exgw-mac-address": "02:42:ac:13:00:02", "exgw-ip-addresses": ["172.19.0.2/16"]}});
+            node_with(serde_json::json!({"k8s.ovn.org/l3-gateway-config": config.to_string()}))
+        };
+        let good = with("brx_n1");
+        assert_eq!(
+            (good.gateway.unwrap().second_uplink().unwrap().interface_id, good.problems),
+            ("brx_n1", vec![])
+        );
+        // The uplink itself, another node's, a pod's, one of a bridge without name.
+        for bad in ["b_n1", "brx_n2", "x_a", "_n1", "n1", "brxn1"] {
+            let seen = with(bad);
+            assert_eq!(seen.gateway.unwrap().second_uplink(), None, "{bad}");
+            assert!(seen.problems[0].message.contains("exgw-interface-id"), "{:?}", seen.problems);
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct Index {
     pub networks: network::Networks,
     /// Pods by node name.
     pods_by_node: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Names of the ports that connect nodes to the physical network.
+    /// Names of the ports that connect nodes to physical networks.
     uplinks: BTreeSet<String>,
 }
 
@@ -106,11 +106,12 @@ impl Index {
         }
         let old_addresses = self.nodes.get(&name).map(Node::all_addresses).unwrap_or_default();
         dirty.extend(self.services.node_addresses(&old_addresses, &node.all_addresses()));
-        let uplink = |node: &Node| node.gateway.as_ref().map(|gateway| gateway.interface_id.clone());
-        if let Some(old) = self.nodes.get(&name).and_then(uplink) {
-            self.uplinks.remove(&old);
+        if let Some(old) = self.nodes.get(&name) {
+            for uplink in old.uplinks() {
+                self.uplinks.remove(uplink);
+            }
         }
-        self.uplinks.extend(uplink(&node));
+        self.uplinks.extend(node.uplinks().map(str::to_owned));
         self.nodes.insert(name.clone(), node);
         dirty.insert(Unit::HostPorts(name.clone()));
         dirty.insert(Unit::Node(name));
@@ -121,8 +122,8 @@ impl Index {
     pub fn delete_node(&mut self, name: &str) -> Dirty {
         let mut dirty = Dirty::new();
         if let Some(old) = self.nodes.remove(name) {
-            if let Some(gateway) = &old.gateway {
-                self.uplinks.remove(&gateway.interface_id);
+            for uplink in old.uplinks() {
+                self.uplinks.remove(uplink);
             }
             dirty.extend(self.services.node_addresses(&old.all_addresses(), &BTreeSet::new()));
             dirty.insert(Unit::Node(name.to_owned()));
@@ -262,9 +263,9 @@ impl Index {
         self.uplinks.contains(port)
     }
 
-    /// Name of the port that connects a node to the physical network.
-    pub fn uplink_of(&self, node: &str) -> Option<&str> {
-        self.nodes.get(node)?.gateway.as_ref().map(|gateway| gateway.interface_id.as_str())
+    /// Names of the ports that connect a node to physical networks.
+    pub fn uplinks_of(&self, node: &str) -> impl Iterator<Item = &str> {
+        self.nodes.get(node).into_iter().flat_map(Node::uplinks)
     }
 
     /// Pods bound to a node.

@@ -52,6 +52,13 @@ impl Node {
         own.chain(self.addresses.iter().copied()).collect()
     }
 
+    /// Names of the ports of its external switches that connect it to physical networks.
+    pub fn uplinks(&self) -> impl Iterator<Item = &str> {
+        let second = self.gateway.iter().filter_map(|gateway| gateway.second_uplink());
+        let first = self.gateway.iter().map(|gateway| gateway.interface_id.as_str());
+        first.chain(second.map(|second| second.interface_id))
+    }
+
     /// The zone that the node is in (label `topology.kubernetes.io/zone`).
     pub fn zone(&self) -> Option<&str> {
         self.labels.get(api::annotation::TOPOLOGY_ZONE).map(String::as_str)

@@ -1,14 +1,14 @@
-//! A node's gateway router with its external switch, and the routes and policies that lead to it.
+//! A node's gateway router with its uplinks, and the routes and policies that lead to it.
 
 use std::net::IpAddr;
 
 use api::annotation::{GatewayConfig, GatewayMode};
 use api::{MacAddr, addr, ovn_name};
 use ipnet::IpNet;
-use ovsdb_client::Datum;
 
 use super::cluster;
 use super::columns::map;
+use super::uplink::Uplink;
 use super::{DesiredRow, Item, RowKey, Table, key};
 use crate::config::{Config, same_family};
 use crate::index::Node;
@@ -29,7 +29,6 @@ pub fn items(node: &Node, config: &Config, items: &mut Vec<Item>) {
         return;
     }
     router(node, chassis, gateway, config, items);
-    external_switch(node, gateway, items);
     routes(node, gateway, config, items);
     nat(node, gateway, config, items);
     mac_bindings(node, config, items);
@@ -64,45 +63,10 @@ fn router(node: &Node, chassis: &str, gateway: &GatewayConfig, config: &Config, 
         }
     }
     cluster::join_ports(config, &router, node.id, node.gateway_mtu(config), items);
-
-    let port = external_router_port(node);
-    items.push(
-        DesiredRow::new(port.clone())
-            .with("name", port.key.clone())
-            .with("mac", gateway.mac_address.to_string())
-            .with("networks", Datum::set(gateway.ip_addresses.iter().map(ToString::to_string)))
-            .with("external_ids", map([("gateway-physical-ip", "yes")]))
-            .into(),
-    );
-    items.push(Item::link(&router, "ports", &port));
-}
-
-fn external_router_port(node: &Node) -> RowKey {
-    RowKey::new(Table::LogicalRouterPort, ovn_name::router_to_external(&node.name))
-}
-
-fn external_switch(node: &Node, gateway: &GatewayConfig, items: &mut Vec<Item>) {
-    let switch = RowKey::new(Table::LogicalSwitch, ovn_name::external_switch(&node.name));
-    items.push(DesiredRow::new(switch.clone()).with("name", switch.key.clone()).into());
-
-    let localnet = RowKey::new(Table::LogicalSwitchPort, gateway.interface_id.clone());
-    let vlan: Option<i64> = gateway.vlan_id.parse().ok().filter(|vlan| (1..4095).contains(vlan));
-    items.push(
-        DesiredRow::new(localnet.clone())
-            .with("name", localnet.key.clone())
-            .with("type", "localnet")
-            .with("addresses", "unknown")
-            .with("options", map([("network_name", ovn_name::PHYSICAL_NETWORK)]))
-            .with("tag_request", vlan)
-            .into(),
-    );
-    items.push(Item::link(&switch, "ports", &localnet));
-
-    let port = RowKey::new(Table::LogicalSwitchPort, ovn_name::external_to_router(&node.name));
-    let options = [("nat-addresses", "router"), ("exclude-lb-vips-from-garp", "true")];
-    let mac = gateway.mac_address.to_string();
-    items.push(cluster::router_side(&port, &external_router_port(node), &mac, &options).into());
-    items.push(Item::link(&switch, "ports", &port));
+    Uplink::first(&node.name, gateway).items(&router, items);
+    if let Some(second) = gateway.second_uplink() {
+        Uplink::second(&node.name, &second).items(&router, items);
+    }
 }
 
 /// A static route with its edge.
@@ -125,7 +89,7 @@ pub(super) fn route(
 
 fn routes(node: &Node, gateway: &GatewayConfig, config: &Config, items: &mut Vec<Item>) {
     let name = ovn_name::gateway_router(&node.name);
-    let out = external_router_port(node).key;
+    let out = ovn_name::router_to_external(&node.name);
     let mut rows = Vec::new();
     for subnet in &config.cluster_subnets {
         if let Some(cluster_router) = config.join(subnet.cidr.addr()).and_then(|join| addr::join_of(&join, 1))
@@ -245,7 +209,7 @@ fn mac_bindings(node: &Node, config: &Config, items: &mut Vec<Item>) {
     if !config.features.static_mac_binding {
         return;
     }
-    let port = external_router_port(node).key;
+    let port = ovn_name::router_to_external(&node.name);
     for addresses in config.families().into_iter().filter_map(|family| config.masquerade(family)) {
         let ip = addresses.next_hop;
         items.push(

@@ -12,6 +12,7 @@ pub mod pod;
 pub mod policy;
 pub mod row;
 pub mod service;
+pub mod uplink;
 
 pub use row::{DesiredRow, Edge, Item, Key, Member, RowKey, Table};
 

@@ -58,6 +58,15 @@ fn is_to_management(route: &nb::LogicalRouterStaticRoute) -> bool {
     management.is_some_and(|management| route.nexthop.parse() == Ok(management))
 }
 
+/// The node of an external switch, by the switch's name, and the name of its port towards the gateway router.
+fn external_switch(name: &str) -> Option<(&str, String)> {
+    if let Some(node) = name.strip_prefix("ext_") {
+        return Some((node, ovn_name::external_to_router(node)));
+    }
+    let node = name.strip_prefix(&ovn_name::of_second_uplink("ext_"))?;
+    Some((node, ovn_name::of_second_uplink(&ovn_name::external_to_router(node))))
+}
+
 /// The kinds of leftovers that are removed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -221,14 +230,12 @@ impl Removal<'_> {
             let owner = RowKey::new(Table::LogicalSwitch, row.name.clone());
             let held = || row.ports.iter().filter_map(|uuid| ports.get(uuid));
             if self.desired.row(&owner).is_none() {
-                let kept = row.name.strip_prefix("ext_").is_some_and(|node| self.kept.contains_key(node));
+                let external = external_switch(&row.name);
+                let kept = external.as_ref().is_some_and(|(node, _)| self.kept.contains_key(*node));
                 if kept || of_other_network(&row.external_ids) {
                     continue;
                 }
-                let peer = match row.name.strip_prefix("ext_") {
-                    Some(node) => ovn_name::external_to_router(node),
-                    None => ovn_name::switch_to_router(&row.name),
-                };
+                let peer = external.map_or_else(|| ovn_name::switch_to_router(&row.name), |(_, peer)| peer);
                 // A node whose chassis was never known has only the management port.
                 let management = ovn_name::management_port(&row.name);
                 let ours = |port: &Arc<nb::LogicalSwitchPort>| {
@@ -241,11 +248,11 @@ impl Removal<'_> {
             }
             for port in held() {
                 let pod = port.external_ids.get("pod").is_some_and(|pod| pod == "true");
+                let physical = port.options.get("network_name").map(String::as_str);
                 let localnet = port.r#type == "localnet"
-                    && port
-                        .options
-                        .get("network_name")
-                        .is_some_and(|name| name == ovn_name::PHYSICAL_NETWORK);
+                    && [ovn_name::PHYSICAL_NETWORK, ovn_name::SECOND_PHYSICAL_NETWORK]
+                        .map(Some)
+                        .contains(&physical);
                 let joined = port.name.strip_prefix("jtor-").filter(|router| router.starts_with("GR_"));
                 let gateway =
                     port.r#type == "router" && joined.is_some_and(|router| !self.is_kept_router(router));
@@ -293,7 +300,10 @@ impl Removal<'_> {
         let ports = self.view.snapshot().table::<nb::LogicalRouterPort>();
         for port in row.ports.iter().filter_map(|uuid| ports.get(uuid)) {
             let key = RowKey::new(Table::LogicalRouterPort, port.name.clone());
-            let ours = port.name.starts_with("rtos-") || of_virtual_network(&port.external_ids);
+            let second = ovn_name::of_second_uplink("rtoe-");
+            let ours = port.name.starts_with("rtos-")
+                || port.name.strip_prefix(&second) == Some(owner.key.as_str())
+                || of_virtual_network(&port.external_ids);
             if ours && self.unwanted(owner, "ports", Some(key.clone())) {
                 self.changes.remove(owner.table, row.uuid, "ports", Atom::Uuid(port.uuid));
                 continue;

@@ -108,7 +108,7 @@ impl State {
         let (chassis, gateway) = self.claimed(&seen, gateway, effects);
         self.set_physical_networks(&name, seen.physical_networks, effects);
         let is_new = !self.index.nodes.contains_key(&name);
-        let uplinks = self.index.uplink_of(&name).into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let mut uplinks: Vec<String> = self.index.uplinks_of(&name).map(str::to_owned).collect();
         effects.dirty.extend(self.index.apply_node(Node {
             name: seen.name,
             id: assignment.id,
@@ -124,8 +124,7 @@ impl State {
         if is_new {
             self.yield_to_node(&name, effects);
         }
-        let mut uplinks: Vec<String> = uplinks;
-        uplinks.extend(self.index.uplink_of(&name).map(str::to_owned));
+        uplinks.extend(self.index.uplinks_of(&name).map(str::to_owned));
         uplinks.sort();
         uplinks.dedup();
         self.uplink_changed(&uplinks, effects);
@@ -205,7 +204,7 @@ impl State {
         self.set_physical_networks(name, BTreeSet::new(), effects);
         self.nodes.release(name, self.now);
         self.ipam.remove_node(name);
-        let uplinks: Vec<String> = self.index.uplink_of(name).map(str::to_owned).into_iter().collect();
+        let uplinks: Vec<String> = self.index.uplinks_of(name).map(str::to_owned).collect();
         effects.dirty.extend(self.index.delete_node(name));
         self.node_name_is_free(effects);
         self.conflicting.remove(name);
