@@ -46,6 +46,10 @@ pub struct Config {
     /// Uplink, which becomes a port of the gateway bridge, or `auto` for the interface of the default route.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_INTERFACE", default_value = "auto")]
     pub gateway_interface: String,
+    /// Second uplink, by which pods leave to the external gateways of their namespace (annotation `k8s.ovn.org/routing-external-gws`).
+    /// It becomes a port of a bridge of its own. Default: they leave by the gateway interface.
+    #[arg(long, env = "SLIPSTREAM_EXGW_INTERFACE")]
+    pub exgw_interface: Option<String>,
     /// Handling of a gateway interface with a DHCP lease.
     #[arg(long, env = "SLIPSTREAM_GATEWAY_LEASES", value_enum, default_value_t = Leases::Refuse)]
     pub gateway_leases: Leases,

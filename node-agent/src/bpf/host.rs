@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ebpf::layout::maps::{
     Config, Count, PORT_FAST, PORT_INTERPOSED, PORT_PRESENT, PORT_UPLINK, Port, SLOT_BRIDGE, SLOT_MANAGEMENT,
-    SLOT_UPLINK,
+    SLOT_OUTSIDE, SLOT_UPLINK,
 };
 
 use super::{
@@ -27,6 +27,7 @@ impl NodePort {
         match self {
             Self::Bridge => SLOT_BRIDGE,
             Self::Management => SLOT_MANAGEMENT,
+            Self::SecondBridge => SLOT_OUTSIDE,
         }
     }
 }
@@ -73,7 +74,8 @@ impl Programs {
 
     fn host_entry(&self, port: NodePort, interposed: bool) -> Port {
         let bit = |on, bit| if on { bit } else { 0 };
-        let flags = PORT_PRESENT | bit(interposed, PORT_INTERPOSED) | bit(self.gateway.is_some(), PORT_FAST);
+        let fast = self.gateway.is_some() && port != NodePort::SecondBridge;
+        let flags = PORT_PRESENT | bit(interposed, PORT_INTERPOSED) | bit(fast, PORT_FAST);
         Port { flags, slot: port.slot(), ..Port::default() }
     }
 
@@ -157,8 +159,11 @@ impl Programs {
             if host_hooks(ifindex).into_iter().all(|hook| links::alive(&mut self.ebpf, &dir, hook)) {
                 let entry = self.read_entry(ifindex)?.unwrap_or_default();
                 interposed |= entry.flags & PORT_INTERPOSED != 0;
-                let port =
-                    if entry.slot == SLOT_MANAGEMENT { NodePort::Management } else { NodePort::Bridge };
+                let port = match entry.slot {
+                    SLOT_MANAGEMENT => NodePort::Management,
+                    SLOT_OUTSIDE => NodePort::SecondBridge,
+                    _ => NodePort::Bridge,
+                };
                 kept.insert(ifindex, port);
             }
         }

@@ -104,6 +104,7 @@ impl Programs {
             uplink: None,
             host: Default::default(),
             physical: Default::default(),
+            second_uplink: None,
             gateway: None,
             uplink_via,
             xdp_wanted: options.xdp,
@@ -123,6 +124,7 @@ impl Programs {
         datapath.sync_xdp();
         datapath.adopt_host()?;
         datapath.adopt_physical()?;
+        datapath.adopt_second_uplink()?;
         datapath.adopt_endpoints()?;
         let strays = datapath.clear_stray_entries()?;
         let mut failures = Failures(Vec::new());

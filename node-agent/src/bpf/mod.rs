@@ -29,6 +29,7 @@ mod ports;
 mod probe;
 mod remotes;
 mod scopes;
+mod second_uplink;
 mod service_cache;
 mod shape;
 mod slots;
@@ -112,6 +113,8 @@ pub enum NodePort {
     Bridge,
     /// The management port.
     Management,
+    /// The own port of the second uplink's bridge, which always uses the slow path.
+    SecondBridge,
 }
 
 /// State of a pod's port.
@@ -156,6 +159,7 @@ pub struct Programs {
     host: BTreeMap<u32, NodePort>,
     /// Interfaces that lead to physical networks.
     physical: BTreeMap<u32, physical::Physical>,
+    second_uplink: Option<second_uplink::SecondUplink>,
     /// What the fast path needs for the node's own traffic and that with the outside; `None`: it goes through OVS.
     gateway: Option<GatewayEnd>,
     uplink_via: links::Via,

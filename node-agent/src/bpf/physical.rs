@@ -110,11 +110,13 @@ impl Programs {
         self.physical.iter().map(|(ifindex, physical)| (*ifindex, physical.port)).collect()
     }
 
-    /// Sum of the counters of all interfaces there; none without any.
+    /// Sum of the counters of all interfaces there and of the second uplink; none without any.
     pub(super) fn physical_stats(&self) -> Result<Option<PortCounters>, Error> {
         let mut sum = None;
-        for physical in self.physical.values().filter(|physical| !physical.port.is_own()) {
-            let counters = self.port_counters(physical.slot)?;
+        let slots =
+            self.physical.values().filter(|physical| !physical.port.is_own()).map(|physical| physical.slot);
+        for slot in slots.chain(self.second_uplink.map(|uplink| uplink.slot)) {
+            let counters = self.port_counters(slot)?;
             sum = Some(sum.map_or(counters, |sum: PortCounters| sum.plus(counters)));
         }
         Ok(sum)

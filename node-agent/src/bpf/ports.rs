@@ -199,6 +199,7 @@ impl Programs {
     pub(super) fn endpoint_names(&self) -> std::collections::BTreeMap<u32, String> {
         let others = self.uplink.iter().map(|(uplink, _)| uplink);
         let others = others.chain(self.host.keys()).chain(self.physical.keys());
+        let others = others.chain(self.second_uplink.iter().map(|uplink| &uplink.ifindex));
         let others = others.filter_map(|ifindex| Some((*ifindex, links::interface_name(*ifindex)?)));
         let pods = self.endpoints.iter().map(|(id, port)| (port.host_ifindex, id.clone()));
         others.chain(pods).collect()
@@ -319,6 +320,7 @@ impl Programs {
             self.endpoints.values().flat_map(|port| interfaces(port.host_ifindex, port.mode)).collect();
         known.extend(self.host.keys().chain(self.physical.keys()));
         known.extend(self.uplink.iter().flat_map(|(ifindex, mode)| interfaces(*ifindex, *mode)));
+        known.extend(self.second_uplink.iter().flat_map(|uplink| interfaces(uplink.ifindex, uplink.mode)));
         let present = self.port_entries()?;
         let strays: Vec<u32> = present.into_iter().filter(|ifindex| !known.contains(ifindex)).collect();
         for ifindex in &strays {
@@ -352,7 +354,7 @@ impl Programs {
 }
 
 /// The interfaces of a port.
-fn interfaces(ifindex: u32, mode: Mode) -> BTreeSet<u32> {
+pub(super) fn interfaces(ifindex: u32, mode: Mode) -> BTreeSet<u32> {
     match mode {
         Mode::Direct => BTreeSet::from([ifindex]),
         Mode::Interposed { agent_end, ovs_end } => BTreeSet::from([ifindex, agent_end, ovs_end]),
@@ -386,7 +388,7 @@ fn check(config: &Endpoint) -> Result<(Option<Ipv4Addr>, Option<Ipv6Addr>), Erro
     Ok((ipv4, ipv6))
 }
 
-fn check_interfaces(ifindex: u32, mode: Mode) -> Result<(), &'static str> {
+pub(super) fn check_interfaces(ifindex: u32, mode: Mode) -> Result<(), &'static str> {
     let needed = match mode {
         Mode::Direct => 1,
         Mode::Interposed { .. } => 3,

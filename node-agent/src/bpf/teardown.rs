@@ -17,6 +17,7 @@ impl Pins {
             links::remove_dir(&self.endpoint(&id), &mut failures);
         }
         failures.note(remove_dir(&self.endpoints()));
+        links::remove_dir(&self.second_uplink(), &mut failures);
         links::remove_dir(&self.host(), &mut failures);
         links::remove_dir(&self.physical(), &mut failures);
         for name in failures.note(list(self.dir())).unwrap_or_default() {

@@ -96,8 +96,9 @@ fn leave_ebpf(config: &Config, ovs: &Ovs) -> anyhow::Result<()> {
     }
     let pods = ovs.pod_ports().into_iter().filter(|port| port.name == Names::of(&port.id()).shim_ovs);
     let mut through: Vec<String> = pods.map(|port| port.iface_id).collect();
-    let uplink = shim_ovs_end(&config.gateway_interface);
-    through.extend(ovs.port(&uplink).map(|_| format!("uplink {}", config.gateway_interface)));
+    for uplink in [Some(&config.gateway_interface), config.exgw_interface.as_ref()].into_iter().flatten() {
+        through.extend(ovs.port(&shim_ovs_end(uplink)).map(|_| format!("uplink {uplink}")));
+    }
     anyhow::ensure!(
         through.is_empty(),
         "attached through eBPF programs of an earlier run: {}; run `slipstream-node-agent cleanup` first, which \

@@ -83,6 +83,9 @@ impl View {
             interfaces.insert(link.index, PhysicalPort::Interface { fast: false });
             interfaces.extend(own.map(|own| (own.index, PhysicalPort::Own)));
         }
+        if self.second_bridge().as_ref() == Some(&bridge.name) {
+            return PathStatus::ovs(format!("bridge {} is the second uplink's", bridge.name));
+        }
         let number = match shared.physical_number(&bridge.name) {
             Ok(number) => number,
             Err(why) => return PathStatus::ovs(why),
@@ -107,7 +110,7 @@ impl View {
         queues: &HashMap<u32, String>,
     ) -> Physical {
         let mut all = Physical::default();
-        for name in self.physical_bridges() {
+        for name in self.physical_bridges().into_iter().chain(self.second_bridge()) {
             let Some(found) = self.found(&name) else { continue };
             let path = self.look(shared, &found, exclusions, queues, &mut all.interfaces).await;
             all.paths.extend(found.inner.iter().map(|port| (*port, path.clone())));

@@ -25,6 +25,7 @@ pub mod nics;
 pub mod reach;
 mod reconcile;
 pub mod rulesets;
+mod second_uplink;
 pub mod services;
 mod stale_udp;
 mod strays;
@@ -81,6 +82,8 @@ pub struct Context {
 pub struct Gateway {
     context: Context,
     taken: Taken,
+    /// The second uplink.
+    second: Option<Taken>,
     /// How the node reaches the outside.
     pub reach: Reach,
     /// Next hops of the bridge's default routes when the gateway was set up.
@@ -148,8 +151,10 @@ fn masquerade_ranges(config: &Config) -> anyhow::Result<Vec<MasqueradeRange>> {
 pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let config = Arc::clone(&context.config);
     let masquerade = masquerade_ranges(&config)?;
-    let taken = migration(&context, &masquerade).take(&config.gateway_interface).await?;
-    let seen = migration(&context, &masquerade).observe(&taken.journal).await?;
+    let migration = migration(&context, &masquerade);
+    let taken = migration.take(&config.gateway_interface).await?;
+    let second = second_uplink::take(&migration, &context, &taken, &families(&config)).await?;
+    let seen = migration.observe(&taken.journal).await?;
     let seen = seen.with_context(|| format!("bridge {} no longer exists", taken.bridge))?;
     let addresses = taken.addresses();
     let (found, warnings) = reach::reach(&config, &masquerade, &addresses, &seen.hops, None);
@@ -183,9 +188,11 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
         southbound: config.sb.clone(),
         encap_ip: reach.encap_ip.to_string(),
         bridge: taken.bridge.clone(),
+        second_bridge: second.as_ref().map(|second| second.bridge.clone()),
     };
     let chassis = chassis::ensure(&context.ovs, &chassis_config, None).await?;
-    let gateway = Gateway { taken, reach, hops: seen.hops, chassis, chassis_config, masquerade, context };
+    let gateway =
+        Gateway { taken, second, reach, hops: seen.hops, chassis, chassis_config, masquerade, context };
     gateway.ensure_host().await?;
     Ok(gateway)
 }
@@ -220,6 +227,7 @@ pub async fn cleanup(context: Context) -> anyhow::Result<()> {
         Ok(None) => {}
         Err(error) => note("journal", Err(error)),
     }
+    note("second uplink", second_uplink::release(&migration, &context).await);
     note("uplink", migration.release().await);
     let tables = nft::removal() + &host_ports::nft::removal();
     note("nftables", crate::kernel::nft::apply(&tables).await.map(drop));

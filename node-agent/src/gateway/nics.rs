@@ -79,7 +79,7 @@ async fn plan(config: &Config, interface: &str) -> anyhow::Result<String> {
     let migration = migration(config).await?;
     let link = migration.netlink.get(interface).await?;
     let (addresses, routes) = migration.look_at(&link).await?;
-    find::look(&migration.netlink, &link, &addresses, migration.leases).await?;
+    find::look(&migration.netlink, migration.store.role(), &link, &addresses, migration.leases).await?;
     let bridge = bridge_name(interface);
     let mut text = format!("{interface} would become a port of {bridge}, and to {bridge} would move\n");
     for address in &addresses {

@@ -4,6 +4,7 @@
 mod bridge;
 mod flows;
 mod local;
+mod second;
 
 use super::uplink::follow::Follower;
 use super::uplink::snapshot as saved;
@@ -35,6 +36,7 @@ use super::host_udp::{self, HostUdp};
 use super::nft;
 use super::nft::udp::{Place, UdpTranslations};
 use super::rulesets::Rulesets;
+use super::second_uplink::SecondUplink;
 use super::stale_udp::{Here, Own, StaleUdp};
 use super::watch::{ClusterView, Watches};
 use super::{FamilyGateway, Gateway, host, rulesets, tunnels};
@@ -222,6 +224,7 @@ struct Worker {
     management: Option<ManagementPort>,
     names: Names,
     follower: Follower,
+    second: Option<SecondUplink>,
     /// When to check the bridge again.
     look_again: Option<Instant>,
     /// Indexes of the interfaces whose routes matter.
@@ -294,6 +297,10 @@ impl Worker {
             management: None,
             names,
             follower: Follower::new(gateway.hops.clone()),
+            second: gateway
+                .second
+                .clone()
+                .map(|taken| SecondUplink::new(&gateway.migration(), &gateway.context, taken)),
             look_again: None,
             interfaces: BTreeSet::new(),
             warnings: Vec::new(),
@@ -305,6 +312,7 @@ impl Worker {
     /// Call after a restart of OVS: its flows and neighbour cache are lost.
     fn lost_flows(&mut self) {
         self.flows.forget();
+        self.second.iter_mut().for_each(SecondUplink::lost_flows);
         self.probed.clear();
     }
 
@@ -314,7 +322,7 @@ impl Worker {
             return [change.old::<Interface>(), change.new_row::<Interface>()]
                 .into_iter()
                 .flatten()
-                .any(|row| row.r#type == "geneve" || self.names.contains(&row.name));
+                .any(|row| row.r#type == "geneve" || self.has(&row.name));
         }
         if change.table != OpenVSwitch::TABLE {
             return false;
@@ -344,6 +352,7 @@ impl Worker {
             // Notifications were lost: the bridge may have been down, and its routes lost with that.
             NetlinkPayload::Overrun(_) => {
                 self.follower.disturb();
+                self.second.iter_mut().for_each(|second| second.follower.disturb());
                 return true;
             }
             _ => return false,
@@ -352,10 +361,10 @@ impl Worker {
             RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link) => {
                 let Some(name) = name_of(link) else { return false };
                 let gone = matches!(inner, RouteNetlinkMessage::DelLink(_));
-                if name == self.names.bridge && (gone || !link.header.flags.contains(LinkFlags::Up)) {
-                    self.follower.disturb();
+                if gone || !link.header.flags.contains(LinkFlags::Up) {
+                    self.went_down(name);
                 }
-                self.names.contains(name)
+                self.has(name)
             }
             RouteNetlinkMessage::NewAddress(address) | RouteNetlinkMessage::DelAddress(address) => {
                 address.header.scope == AddressScope::Universe
@@ -377,6 +386,7 @@ impl Worker {
             }
         };
         note("addresses of the bridge", self.bridge().await);
+        note("second uplink", self.second_uplink().await);
         note("chassis settings", self.chassis().await);
         note("management port", self.management_port().await);
         if let (true, Some(ports)) = (self.view.is_complete(), self.host_ports.clone()) {
@@ -396,11 +406,13 @@ impl Worker {
             note("nftables of OVS's ports", self.isolation().await);
             note("host ports", self.host_ports(&ports).await);
             note("flows", self.write_flows(flows).await);
+            note("flows of the second uplink's bridge", self.second_flows().await);
             self.rulesets.written();
             self.firewall = self.firewall();
             self.health.update(&services).await;
         } else {
             note("connection of the node", self.flows.ensure_connected().await);
+            note("connection by the second uplink", self.second_connected().await);
         }
         note("addresses of the node", self.announce().await);
         self.warm_tunnels().await;
@@ -540,6 +552,7 @@ impl Worker {
             userspace_tso: gateway.context.ovs.datapath_type() == "netdev"
                 && gateway.context.ovs.userspace_tso(),
             physical_networks: self.physical_networks().names,
+            second_uplink: self.second.as_ref().map(|second| second.facts(&gateway.reach.families)),
         };
         self.outlet.put(Announcement { facts, current: current.clone() });
         Ok(())
@@ -571,6 +584,7 @@ impl Worker {
         let mut warnings = self.warnings.clone();
         warnings.extend(self.physical_networks().warnings);
         warnings.extend(self.firewall.clone());
+        warnings.extend(self.second.as_ref().and_then(SecondUplink::too_small));
         let new = Status { flows, management_port, failures, warnings, peers, network };
         status.send_if_modified(|old| {
             if *old == new {

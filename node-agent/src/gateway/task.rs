@@ -80,7 +80,7 @@ async fn attempt(
 ) -> anyhow::Result<Ended> {
     node.health.not_met(GATEWAY, "being set up");
     let config = Arc::clone(&context.config);
-    if Trial::would_begin(&config.state_dir)? && answers(&client).await {
+    if Trial::would_begin(&config.state_dir, config.exgw_interface.is_some())? && answers(&client).await {
         Trial::begin(&config.state_dir)?;
     }
     let gateway = gateway::setup(context).await?;

@@ -49,10 +49,24 @@ pub struct NodeFacts {
     pub userspace_tso: bool,
     /// Physical networks that the node has a bridge for, beside that of its gateway.
     pub physical_networks: Vec<String>,
+    /// The node's second uplink.
+    pub second_uplink: Option<SecondUplinkFacts>,
+}
+
+/// The second uplink as the cluster is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecondUplinkFacts {
+    /// Name of its bridge.
+    pub bridge: String,
+    /// MAC address of its bridge.
+    pub mac: MacAddr,
+    /// Addresses of its bridge, one per IP family.
+    pub addresses: Vec<IpNet>,
 }
 
 /// Formats the annotations: key to value.
 pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
+    let second = facts.second_uplink.as_ref();
     let gateway = GatewayConfig {
         mode: facts.gateway_mode,
         bridge_id: facts.bridge.clone(),
@@ -64,10 +78,10 @@ pub fn annotations(facts: &NodeFacts) -> BTreeMap<&'static str, String> {
         next_hop: only(&facts.next_hops),
         node_port_enable: facts.node_port.to_string(),
         vlan_id: "0".to_owned(),
-        exgw_interface_id: None,
-        exgw_mac_address: None,
-        exgw_ip_addresses: Vec::new(),
-        exgw_ip_address: None,
+        exgw_interface_id: second.map(|second| ovn_name::localnet_port(&second.bridge, &facts.node)),
+        exgw_mac_address: second.map(|second| second.mac),
+        exgw_ip_addresses: second.map(|second| second.addresses.clone()).unwrap_or_default(),
+        exgw_ip_address: second.and_then(|second| only(&second.addresses)),
     };
     // Readers expect both families, even in single-stack clusters.
     let masquerade =
@@ -185,6 +199,7 @@ mod tests {
             node_port: true,
             userspace_tso: false,
             physical_networks: Vec::new(),
+            second_uplink: None,
         }
     }
 
@@ -256,6 +271,20 @@ mod tests {
         let current: BTreeMap<String, String> =
             with.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
         assert_eq!(differing(&without, Some(&current)), BTreeMap::from([(annotation::USERSPACE_TSO, None)]));
+    }
+
+    #[test]
+    fn the_second_uplink_is_told_beside_the_gateway() {
+        let second = SecondUplinkFacts {
+            bridge: "breth1".to_owned(),
+            mac: "02:42:ac:13:00:02".parse().unwrap(),
+            addresses: vec!["172.19.0.2/16".parse().unwrap()],
+        };
+        let with = annotations(&NodeFacts { second_uplink: Some(second), ..facts() });
+        let told = &with[annotation::L3_GATEWAY_CONFIG];
+        let wanted = r#""exgw-interface-id":"breth1_n1","exgw-mac-address":"02:42:ac:13:00:02","exgw-ip-addresses":["172.19.0.2/16"],"exgw-ip-address":"172.19.0.2/16""#;
+        assert!(told.contains(wanted), "{told}");
+        assert!(!annotations(&facts())[annotation::L3_GATEWAY_CONFIG].contains("exgw"));
     }
 
     #[test]

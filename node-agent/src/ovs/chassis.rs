@@ -23,6 +23,8 @@ pub struct ChassisConfig {
     pub encap_ip: String,
     /// Name of the gateway bridge.
     pub bridge: String,
+    /// Name of the second uplink's bridge.
+    pub second_bridge: Option<String>,
 }
 
 impl ChassisConfig {
@@ -80,6 +82,7 @@ pub async fn remove(ovs: &Ovs) -> anyhow::Result<()> {
         southbound: "any".to_owned(),
         encap_ip: String::new(),
         bridge: String::new(),
+        second_bridge: None,
     };
     txn.mutate(
         "Open_vSwitch",
@@ -132,7 +135,7 @@ fn external_ids(config: &ChassisConfig, chassis: &str, row: &OpenVSwitch) -> Vec
         // Makes slow and fast packets identical for the peer: the fast path cannot maintain an outer UDP checksum with
         // segmentation offload.
         ("ovn-encap-csum", "false".to_owned()),
-        (mappings::KEY, mappings::with_gateway(row, &config.bridge)),
+        (mappings::KEY, mappings::with_own(row, &config.bridge, config.second_bridge.as_deref())),
         ("ovn-monitor-all", "true".to_owned()),
         ("ovn-remote-probe-interval", "100000".to_owned()),
         ("ovn-bridge-remote-probe-interval", "0".to_owned()),
@@ -173,6 +176,7 @@ mod tests {
             southbound: "tcp:172.18.0.10:6642".to_owned(),
             encap_ip: "172.18.0.2".to_owned(),
             bridge: "breth0".to_owned(),
+            second_bridge: None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! `ovn-bridge-mappings` of the Open_vSwitch row: which physical network a bridge of the node leads to (ovn-controller(8)). The entry of
-//! the gateway bridge is the agent's, all others are the administrator's.
+//! the gateway bridge and that of the second uplink are the agent's, all others are the administrator's.
 
 use api::annotation::MAX_PHYSICAL_NETWORKS;
-use api::ovn_name::{INTEGRATION_BRIDGE, PHYSICAL_NETWORK};
+use api::ovn_name::{INTEGRATION_BRIDGE, PHYSICAL_NETWORK, SECOND_PHYSICAL_NETWORK};
 use ovsdb_client::vswitch::{Bridge, OpenVSwitch};
 
 use super::Ovs;
@@ -24,11 +24,17 @@ pub fn bridge_of<'a>(row: &'a OpenVSwitch, physical_network: &str) -> Option<&'a
     entries(value(row)).find(|(name, _)| *name == physical_network).map(|(_, bridge)| bridge)
 }
 
-/// The value with the gateway bridge in it; entries of other physical networks stay as they are.
-pub fn with_gateway(row: &OpenVSwitch, bridge: &str) -> String {
-    let gateways = entries(value(row)).filter(|(name, _)| *name == PHYSICAL_NETWORK);
-    let is_right = gateways.map(|(_, bridge)| bridge).eq([bridge]);
-    let own = format!("{PHYSICAL_NETWORK}:{bridge}");
+fn is_own(physical_network: &str) -> bool {
+    [PHYSICAL_NETWORK, SECOND_PHYSICAL_NETWORK].contains(&physical_network)
+}
+
+/// The value with the gateway bridge in it, and that of the second uplink (`second`); entries of other physical networks stay as they are.
+pub fn with_own(row: &OpenVSwitch, bridge: &str, second: Option<&str>) -> String {
+    let wanted = [Some((PHYSICAL_NETWORK, bridge)), second.map(|second| (SECOND_PHYSICAL_NETWORK, second))];
+    let wanted = wanted.into_iter().flatten();
+    let is_right = entries(value(row)).filter(|(name, _)| is_own(name)).eq(wanted.clone());
+    let own: Vec<String> = wanted.map(|(name, bridge)| format!("{name}:{bridge}")).collect();
+    let own = own.join(",");
     match of_others(row) {
         None => own,
         // Wherever it is among the others.
@@ -37,11 +43,11 @@ pub fn with_gateway(row: &OpenVSwitch, bridge: &str) -> String {
     }
 }
 
-/// The value without the gateway bridge; none if nothing is left.
+/// The value without the agent's entries; none if nothing is left.
 pub fn of_others(row: &OpenVSwitch) -> Option<String> {
     let others = value(row).split(',').filter(|entry| {
         let entry = entry.trim();
-        !entry.is_empty() && entry.split(':').next() != Some(PHYSICAL_NETWORK)
+        !entry.is_empty() && !entry.split(':').next().is_some_and(is_own)
     });
     let others: Vec<&str> = others.collect();
     (!others.is_empty()).then(|| others.join(","))
@@ -58,7 +64,7 @@ pub struct PhysicalNetworks {
     pub warnings: Vec<String>,
 }
 
-/// The physical networks of the node beside that of its gateway bridge.
+/// The physical networks of the node beside those of its gateway and its second uplink.
 pub fn physical_networks(ovs: &Ovs, gateway: &str) -> PhysicalNetworks {
     let Some(row) = ovs.system() else { return PhysicalNetworks::default() };
     let datapath = ovs.datapath_type();
@@ -72,9 +78,14 @@ fn usable(
     bridge: impl Fn(&str) -> Option<Bridge>,
 ) -> PhysicalNetworks {
     let mut found = PhysicalNetworks::default();
-    for (name, leads_to) in entries(value(row)).filter(|(name, _)| *name != PHYSICAL_NETWORK) {
+    let second =
+        entries(value(row)).find(|(name, _)| *name == SECOND_PHYSICAL_NETWORK).map(|(_, bridge)| bridge);
+    for (name, leads_to) in entries(value(row)).filter(|(name, _)| !is_own(name)) {
         let why = match bridge(leads_to) {
             _ if leads_to == gateway => Some("is the gateway bridge, whose flows are the agent's".to_owned()),
+            _ if Some(leads_to) == second => {
+                Some("is the second uplink's bridge, whose flows are the agent's".to_owned())
+            }
             _ if leads_to == INTEGRATION_BRIDGE => Some("is OVN's own bridge".to_owned()),
             None => Some("does not exist".to_owned()),
             Some(bridge) => {
@@ -129,12 +140,28 @@ mod tests {
             ("physnet:breth0,dc:br-dc,physnet:other", "physnet:breth0,dc:br-dc", Some("dc:br-dc")),
             ("nonsense,", "physnet:breth0,nonsense", Some("nonsense")),
         ] {
-            assert_eq!(with_gateway(&row(before), "breth0"), after, "{before}");
-            assert_eq!(with_gateway(&row(after), "breth0"), after, "once more: {before}");
+            assert_eq!(with_own(&row(before), "breth0", None), after, "{before}");
+            assert_eq!(with_own(&row(after), "breth0", None), after, "once more: {before}");
             assert_eq!(of_others(&row(before)).as_deref(), others, "{before}");
         }
-        assert_eq!(with_gateway(&OpenVSwitch::default(), "breth0"), "physnet:breth0");
+        assert_eq!(with_own(&OpenVSwitch::default(), "breth0", None), "physnet:breth0");
         assert_eq!(bridge_of(&row("dc:br-dc,physnet:breth0"), PHYSICAL_NETWORK), Some("breth0"));
+    }
+
+    #[test]
+    fn the_second_uplinks_entry_comes_and_goes_with_its_bridge() {
+        let own = |before: &str, second| with_own(&row(before), "breth0", second);
+        let both = "physnet:breth0,exgwphysnet:breth1";
+        for before in ["", "physnet:breth0", both, "exgwphysnet:other"] {
+            assert_eq!(own(before, Some("breth1")), both, "{before}");
+        }
+        assert_eq!(own(both, None), "physnet:breth0");
+        let beside = format!("dc:br-dc,{both}");
+        assert_eq!(own(&beside, Some("breth1")), beside);
+        assert_eq!(own(&beside, None), "physnet:breth0,dc:br-dc");
+        let kind = |_: &str| Some(Bridge { datapath_type: "netdev".to_owned(), ..Bridge::default() });
+        let found = usable(&row(&format!("{both},z:breth1")), "breth0", "netdev", kind);
+        assert!(found.names.is_empty() && found.warnings[0].contains("second uplink"), "{found:?}");
     }
 
     #[test]

@@ -23,7 +23,13 @@ impl View {
         mappings::bridge_of(&system, api::ovn_name::PHYSICAL_NETWORK).map(str::to_owned)
     }
 
-    /// Names of the bridges that lead to physical networks.
+    /// Name of the second uplink's bridge.
+    pub(in crate::flow_cache) fn second_bridge(&self) -> Option<String> {
+        let system = self.ovs.system()?;
+        mappings::bridge_of(&system, api::ovn_name::SECOND_PHYSICAL_NETWORK).map(str::to_owned)
+    }
+
+    /// Names of the bridges that lead to physical networks on which virtual networks can be.
     pub(in crate::flow_cache) fn physical_bridges(&self) -> Vec<String> {
         self.bridge()
             .map_or_else(Vec::new, |gateway| mappings::physical_networks(&self.ovs, &gateway).bridges)

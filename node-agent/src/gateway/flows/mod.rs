@@ -10,6 +10,7 @@
 //! gateway router itself begins leaves by the bridge as in mode shared.
 
 pub mod asked;
+pub mod second;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,7 +182,8 @@ pub fn switching() -> FlowSet {
 pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
     let mut set = switching();
     let Some(patch) = &inputs.patch else { return set };
-    base(&mut set, inputs, patch);
+    by_mac(&mut set, inputs, patch);
+    between(&mut set, inputs, patch);
     forged(&mut set, inputs, patch);
     for family in &inputs.families {
         let words = Words::of(Family::of_net(&family.node));
@@ -200,8 +202,8 @@ pub fn compute(inputs: &Inputs, services: &[NodeService]) -> FlowSet {
     set
 }
 
-/// Flows that do not depend on the address family: separation by MAC, and paths between host and OVN.
-fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
+/// Flows that do not depend on the address family: separation by MAC.
+fn by_mac(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     let Inputs { mac, .. } = inputs;
     let c = BASE_COOKIE;
     for remote in &inputs.remote_nodes {
@@ -214,6 +216,12 @@ fn base(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
     set.add(c, 0, 9, format!("in_port={patch}"), "drop");
     set.add(c, 1, 10, format!("dl_dst={mac}"), "LOCAL");
     set.add(c, 1, 0, "", "NORMAL");
+}
+
+/// Paths between host and OVN.
+fn between(set: &mut FlowSet, inputs: &Inputs, patch: &str) {
+    let Inputs { mac, .. } = inputs;
+    let c = BASE_COOKIE;
     // When OVN refuses a connection, it replies to the source MAC of the packet. That must not be OVN's own MAC, or OVN would drop the
     // reply.
     let source = inputs.families.first().map(|family| MacAddr::from_ip(family.masquerade_ovn));

@@ -57,7 +57,10 @@ impl Worker {
         let mut interfaces = BTreeMap::new();
         let ports =
             [(self.names.bridge.as_str(), NodePort::Bridge), (ManagementPort::NAME, NodePort::Management)];
-        for (name, port) in ports {
+        // In direct mode the flow cache has it, as the own port of a bridge to a physical network.
+        let second = self.second.as_ref().filter(|_| context.interposed);
+        let second = second.map(|second| (second.taken.bridge.as_str(), NodePort::SecondBridge));
+        for (name, port) in ports.into_iter().chain(second) {
             interfaces.extend(context.netlink.find(name).await?.map(|link| (link.index, port)));
         }
         programs

@@ -23,12 +23,8 @@ const FOLLOWED: Duration = Duration::from_secs(1);
 pub(super) type Patch = Option<String>;
 
 impl Worker {
-    /// The flows that the bridge has to have.
-    pub(super) fn bridge_flows(
-        &self,
-        services: &[NodeService],
-        ports: &HostPorts,
-    ) -> anyhow::Result<(FlowSet, Patch)> {
+    /// What the flows of the bridge are computed from.
+    pub(super) fn flow_inputs(&self) -> anyhow::Result<flows::Inputs> {
         let gateway = &self.gateway;
         let ovs = &gateway.context.ovs;
         let number =
@@ -36,7 +32,7 @@ impl Worker {
         let Some(uplink) = number(&self.names.port) else {
             anyhow::bail!("OVS has not assigned a port number to {} yet", self.names.port);
         };
-        let inputs = flows::Inputs {
+        Ok(flows::Inputs {
             mode: gateway.context.config.gateway_mode,
             uplink,
             patch: number(&self.names.patch),
@@ -45,7 +41,16 @@ impl Worker {
             remote_nodes: self.view.remote_nodes(),
             tunnel_ends: self.tunnel_ends(),
             local_ports: sysctl::local_ports(),
-        };
+        })
+    }
+
+    /// The flows that the bridge has to have.
+    pub(super) fn bridge_flows(
+        &self,
+        services: &[NodeService],
+        ports: &HostPorts,
+    ) -> anyhow::Result<(FlowSet, Patch)> {
+        let inputs = self.flow_inputs()?;
         let mut set = flows::compute(&inputs, services);
         host_ports::flows::add(&mut set, &inputs, &self.own_addresses(), ports);
         Ok((set, inputs.patch))

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use crate::config::{Config, EncapIp, Leases};
 use crate::gateway::uplink::journal::{self, Journal};
+use crate::gateway::uplink::role::Role;
 use crate::gateway::uplink::snapshot::SavedAddress;
 use crate::kernel::link::route::MAIN_TABLE;
 use crate::kernel::link::{Link, Netlink, Route};
@@ -108,6 +109,7 @@ pub fn unfit(candidate: &Candidate<'_>, addresses: &[SavedAddress], leases: Leas
 /// The interface cannot be the uplink, or the links cannot be listed.
 pub async fn look(
     netlink: &Netlink,
+    role: Role,
     link: &Link,
     addresses: &[SavedAddress],
     leases: Leases,
@@ -125,7 +127,7 @@ pub async fn look(
         manager,
     };
     match unfit(&candidate, addresses, leases) {
-        Some(reason) => bail!("gateway interface {}: {reason}", link.name),
+        Some(reason) => bail!("{} {}: {reason}", role.interface(), link.name),
         None => Ok(()),
     }
 }

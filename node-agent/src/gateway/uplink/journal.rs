@@ -9,10 +9,9 @@ use anyhow::Context;
 use api::MacAddr;
 use serde::{Deserialize, Serialize};
 
+use super::role::Role;
 use crate::gateway::uplink::snapshot::{SavedAddress, SavedRoute};
 
-/// Name of the journal in the state directory.
-const FILE: &str = "gateway.json";
 /// Version of the format.
 const VERSION: u32 = 1;
 
@@ -163,12 +162,27 @@ pub(in crate::gateway) fn write_whole(path: &Path, text: &[u8]) -> io::Result<()
 #[derive(Debug, Clone)]
 pub struct Store {
     dir: PathBuf,
+    role: Role,
 }
 
 impl Store {
-    /// Storage in this directory.
+    /// Storage of the gateway's journal in this directory.
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned() }
+        Self::of(dir, Role::Gateway)
+    }
+
+    /// Storage of an uplink's journal in this directory.
+    pub fn of(dir: &Path, role: Role) -> Self {
+        Self { dir: dir.to_owned(), role }
+    }
+
+    /// The uplink whose journal it is.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(self.role.file())
     }
 
     /// The journal, or `None` when there is none.
@@ -176,7 +190,7 @@ impl Store {
     /// # Errors
     /// The file cannot be read or parsed, or has another version.
     pub fn load(&self) -> anyhow::Result<Option<Journal>> {
-        let path = self.dir.join(FILE);
+        let path = self.path();
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -202,7 +216,7 @@ impl Store {
         if self.load().is_ok_and(|there| there.as_ref() == Some(journal)) {
             return Ok(());
         }
-        let path = self.dir.join(FILE);
+        let path = self.path();
         serde_json::to_vec_pretty(journal)
             .map_err(io::Error::from)
             .and_then(|text| write_whole(&path, &text))
@@ -214,7 +228,7 @@ impl Store {
     /// # Errors
     /// The file cannot be removed.
     pub fn remove(&self) -> anyhow::Result<()> {
-        let path = self.dir.join(FILE);
+        let path = self.path();
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 Err(e).with_context(|| format!("remove the gateway journal {}", path.display()))
@@ -243,7 +257,7 @@ mod tests {
         let mut journal = Journal::new("eth0", "breth0", false, found).unwrap();
         store.save(&journal).unwrap();
         // From now on no file can be created.
-        std::fs::create_dir(dir.path().join(format!("{FILE}.new"))).unwrap();
+        std::fs::create_dir(dir.path().join("gateway.json.new")).unwrap();
         store.save(&journal).unwrap();
         journal.phase = Phase::Done;
         let error = store.save(&journal).unwrap_err();

@@ -86,7 +86,8 @@ impl Migration {
     pub async fn take_with(&self, interface: &str, hook: Hook<'_>) -> anyhow::Result<Taken> {
         let mut journal = self.begin(interface).await?;
         if let Err(Stopped { step, error, crashed }) = self.steps(&mut journal, hook).await {
-            let error = error.context(format!("gateway bridge {}: step {step:?}", journal.bridge));
+            let what = self.store.role().bridge();
+            let error = error.context(format!("{what} {}: step {step:?}", journal.bridge));
             if crashed || journal.adopted {
                 return Err(error);
             }
@@ -99,7 +100,8 @@ impl Migration {
         journal.phase = Phase::Done;
         journal.bridge_index = Some(self.netlink.get(&journal.bridge).await?.index);
         self.store.save(&journal)?;
-        info!(bridge = %journal.bridge, uplink = %journal.uplink, interposed = journal.interposed, "gateway bridge ready");
+        let what = self.store.role().bridge();
+        info!(bridge = %journal.bridge, uplink = %journal.uplink, interposed = journal.interposed, "{what} ready");
         Ok(self.taken(journal))
     }
 
@@ -117,7 +119,10 @@ impl Migration {
         let old = self.store.load()?;
         let (uplink, bridge) = self.names(interface)?;
         let link = self.netlink.get(&uplink).await.with_context(|| {
-            format!("gateway interface {interface}: no such interface with the node's address")
+            format!(
+                "{} {interface}: no such interface with the node's address",
+                self.store.role().interface()
+            )
         })?;
         if let Some(mut journal) = old.clone()
             && journal.uplink == uplink
@@ -134,7 +139,8 @@ impl Migration {
         }
         let found = self.look(&link).await?;
         if !found.addresses.is_empty() {
-            uplink::find::look(&self.netlink, &link, &found.addresses, self.leases).await?;
+            let role = self.store.role();
+            uplink::find::look(&self.netlink, role, &link, &found.addresses, self.leases).await?;
             let mut journal = Journal::new(&uplink, &bridge, self.interposed, found)?;
             // A bridge that the agent created in an earlier boot belongs to the agent, too.
             journal.created_bridge = self.ovs.bridge(&bridge).is_none()
@@ -156,9 +162,12 @@ impl Migration {
                 return Ok(journal);
             }
         }
+        let role = self.store.role();
         bail!(
-            "gateway interface {interface}: neither {uplink} nor {bridge} has an address; add the node's address to {uplink}, \
-             or name another interface with --gateway-interface"
+            "{} {interface}: neither {uplink} nor {bridge} has an address; add the node's address to {uplink}, \
+             or name another interface with {}",
+            role.interface(),
+            role.flag()
         );
     }
 
@@ -168,7 +177,8 @@ impl Migration {
             return Ok((interface.to_owned(), bridge_name(interface)));
         };
         let uplink = row.external_ids.get("bridge-uplink").cloned().with_context(|| {
-            format!("gateway interface {interface} is an OVS bridge without external_ids:bridge-uplink, which must name its physical interface")
+            let what = self.store.role().interface();
+            format!("{what} {interface} is an OVS bridge without external_ids:bridge-uplink, which must name its physical interface")
         })?;
         Ok((uplink, interface.to_owned()))
     }
@@ -326,16 +336,10 @@ impl Migration {
             // An earlier agent may have used interposed mode.
             self.netlink.delete_if_exists(&attach::shim_agent_end(&journal.uplink)).await?;
         }
-        match &self.programs {
-            Some(programs) => {
-                let mode = Mode::of_shim(shim);
-                programs.lock().set_uplink(uplink.index, mode).context("eBPF programs of the uplink")?;
-            }
-            None if journal.interposed => {
-                bail!("interposed mode needs eBPF programs, which are not available on this node")
-            }
-            None => {}
+        if self.programs.is_none() && journal.interposed {
+            bail!("interposed mode needs eBPF programs, which are not available on this node")
         }
+        self.attach(uplink.index, Mode::of_shim(shim))?;
         if journal.interposed && !uplink.promiscuous {
             // The gateway router and pods of local networks have MACs other than the uplink's.
             self.netlink.set_promiscuous(uplink.index, &uplink.name, true).await?;
@@ -428,8 +432,8 @@ impl Migration {
             self.disconnect(journal, &uplink).await?;
             bridge::ensure_port(&self.ovs, &journal.bridge, &journal.uplink).await?;
             self.netlink.delete_if_exists(&attach::shim_agent_end(&journal.uplink)).await?;
-        } else if let Some(programs) = &self.programs {
-            programs.lock().clear_uplink()?;
+        } else {
+            self.detach()?;
         }
         if uplink.group != journal.found.group {
             self.netlink.set_group(uplink.index, &uplink.name, journal.found.group).await?;
@@ -478,9 +482,7 @@ impl Migration {
     }
 
     async fn disconnect(&self, journal: &Journal, uplink: &Link) -> anyhow::Result<()> {
-        if let Some(programs) = &self.programs {
-            programs.lock().clear_uplink().context("eBPF programs of the uplink")?;
-        }
+        self.detach()?;
         if uplink.promiscuous && !journal.found.promiscuous {
             self.netlink.set_promiscuous(uplink.index, &uplink.name, false).await?;
         }

@@ -6,6 +6,7 @@ pub mod journal;
 pub mod migration;
 pub mod observed;
 pub mod own;
+pub mod role;
 pub mod snapshot;
 pub mod trial;
 

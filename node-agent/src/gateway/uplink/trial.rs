@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{self, Phase, Store};
+use super::role::Role;
 
 /// Name of the file in the state directory.
 const FILE: &str = "gateway-trial.json";
@@ -23,15 +24,19 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Whether the next migration would be a new one, and not the continuation of one that was completed in this boot.
+    /// Whether the next migration would be a new one, and not the continuation of one that was completed in this boot. `second`: there is
+    /// a second uplink.
     ///
     /// # Errors
     /// The journal cannot be read.
-    pub fn would_begin(state: &Path) -> anyhow::Result<bool> {
-        Ok(match Store::new(state).load()? {
-            Some(journal) => journal.phase != Phase::Done || !journal.is_of_this_boot()?,
-            None => true,
-        })
+    pub fn would_begin(state: &Path, second: bool) -> anyhow::Result<bool> {
+        let begins = |role| -> anyhow::Result<bool> {
+            Ok(match Store::of(state, role).load()? {
+                Some(journal) => journal.phase != Phase::Done || !journal.is_of_this_boot()?,
+                None => true,
+            })
+        };
+        Ok(begins(Role::Gateway)? || (second && begins(Role::Second)?))
     }
 
     /// Begins a trial.
@@ -106,7 +111,7 @@ mod tests {
     #[test]
     fn it_is_under_way_until_it_ends_and_another_boot_s_is_none() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(Trial::would_begin(dir.path()).unwrap());
+        assert!(Trial::would_begin(dir.path(), false).unwrap());
         assert_eq!(Trial::under_way(dir.path()), None);
         let trial = Trial::begin(dir.path()).unwrap();
         assert_eq!(Trial::under_way(dir.path()), Some(trial.clone()));

@@ -1,0 +1,231 @@
+//! The node's second uplink, towards external gateways of pods (`exgw` of ovn-kubernetes): a bridge that takes its place, as the gateway
+//! bridge takes the uplink's, with flows of its own. Which pods leave by it is decided in OVN, by routes of the gateway router.
+
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use api::addr::Family;
+use api::ovn_name;
+use ipnet::IpNet;
+use tokio::time::Instant;
+use tracing::info;
+
+use super::bridge::openflow_port;
+use super::flow_writer::FlowWriter;
+use super::flows::{self, FamilyInputs, second::Second};
+use super::uplink::follow::{Follower, Verdict};
+use super::uplink::journal::Store;
+use super::uplink::migration::{Migration, Taken};
+use super::uplink::role::Role;
+use super::{Context, FamilyGateway};
+use crate::kube::node_annotations::SecondUplinkFacts;
+use crate::metrics::Metrics;
+
+/// A second uplink whose bridge is in place.
+pub(super) struct SecondUplink {
+    migration: Migration,
+    pub(super) taken: Taken,
+    pub(super) follower: Follower,
+    flows: FlowWriter,
+    /// OVN's patch port on the bridge.
+    pub(super) patch: String,
+    /// MTU of pods in bytes.
+    pod_mtu: u32,
+}
+
+/// The migration of the second uplink: the gateway's, with another journal.
+fn migration(gateway: &Migration, context: &Context) -> Migration {
+    let store = Store::of(&context.config.state_dir, Role::Second);
+    Migration { store, ..gateway.clone() }
+}
+
+/// Gives back a second uplink, if there is one.
+///
+/// # Errors
+/// All failed steps; a failed step does not stop the others, and the journal is kept.
+pub(super) async fn release(gateway: &Migration, context: &Context) -> anyhow::Result<()> {
+    let migration = migration(gateway, context);
+    if let Some(journal) = migration.store.load()?.filter(|journal| journal.adopted) {
+        let mut writer = FlowWriter::new(&context.config.ofctl, &context.config.ovs_db, &journal.bridge);
+        writer.write(&flows::switching()).await.context("flows of the bridge")?;
+    }
+    migration.release().await
+}
+
+/// Makes the bridge of the second uplink, if one is named; gives back one that no flag names any more.
+///
+/// # Errors
+/// The interface cannot be a second uplink, or a step of its migration failed.
+pub(super) async fn take(
+    gateway: &Migration,
+    context: &Context,
+    first: &Taken,
+    families: &[Family],
+) -> anyhow::Result<Option<Taken>> {
+    let migration = migration(gateway, context);
+    let wanted = context.config.exgw_interface.as_deref();
+    let before = migration.store.load()?;
+    if before.is_some_and(|old| wanted.is_none_or(|name| name != old.uplink && name != old.bridge)) {
+        release(gateway, context)
+            .await
+            .context("the second uplink of before, which no flag names any more")?;
+    }
+    let Some(name) = wanted else { return Ok(None) };
+    anyhow::ensure!(
+        name != first.uplink && name != first.bridge && name != first.port,
+        "{} {name}: it is the gateway's own interface; name another one, or leave the flag out",
+        Role::Second.flag()
+    );
+    let taken = migration.take(name).await?;
+    if one_of_each(&taken.addresses(), families).is_empty() {
+        let names: Vec<&str> = families.iter().map(|family| family.name()).collect();
+        anyhow::bail!(
+            "{} {name}: no {} address, but --cluster-subnets has CIDRs of that family",
+            Role::Second.interface(),
+            names.join(" or ")
+        );
+    }
+    Ok(Some(taken))
+}
+
+/// The first address of each family.
+fn one_of_each(addresses: &[IpNet], families: &[Family]) -> Vec<IpNet> {
+    let of = |family: &Family| addresses.iter().copied().find(|net| Family::of_net(net) == *family);
+    families.iter().filter_map(of).collect()
+}
+
+impl SecondUplink {
+    /// Tracks a bridge that [`take`] has made.
+    pub(super) fn new(gateway: &Migration, context: &Context, taken: Taken) -> Self {
+        let config = &context.config;
+        Self {
+            migration: migration(gateway, context),
+            follower: Follower::new(Vec::new()),
+            flows: FlowWriter::new(&config.ofctl, &config.ovs_db, &taken.bridge),
+            patch: ovn_name::patch_port(&taken.bridge, &config.node_name),
+            pod_mtu: config.network.mtu.into(),
+            taken,
+        }
+    }
+
+    /// Whether an interface of this name matters to it.
+    pub(super) fn has(&self, name: &str) -> bool {
+        [&self.taken.bridge, &self.taken.uplink, &self.taken.port, &self.patch]
+            .into_iter()
+            .any(|own| own == name)
+    }
+
+    /// Call after a restart of OVS: its flows are lost.
+    pub(super) fn lost_flows(&mut self) {
+        self.flows.forget();
+    }
+
+    /// Records or restores the bridge's addresses and routes. Returns when to look again, if it must be looked again.
+    pub(super) async fn follow(&mut self, metrics: &Metrics) -> anyhow::Result<Option<Instant>> {
+        let Self { migration, taken, follower, .. } = self;
+        for _ in 0..migration.take_strays(taken).await? {
+            metrics.gateway_restored("uplink");
+        }
+        let Some(seen) = migration.observe(&taken.journal).await? else { return Ok(None) };
+        match follower.judge(&taken.journal, &seen, Instant::now()) {
+            Verdict::Same => {}
+            Verdict::Wait(at) => return Ok(Some(at)),
+            Verdict::Record => migration.record(&mut taken.journal, seen)?,
+            Verdict::Restore => {
+                let changed = migration.restore_bridge(taken).await?;
+                follower.restored();
+                if changed {
+                    metrics.gateway_restored("bridge");
+                    info!(
+                        bridge = taken.bridge,
+                        "bridge of the second uplink was recreated or down; addresses and routes restored"
+                    );
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the cluster is told of it.
+    pub(super) fn facts(&self, gateway: &[FamilyGateway]) -> SecondUplinkFacts {
+        SecondUplinkFacts {
+            bridge: self.taken.bridge.clone(),
+            mac: self.taken.journal.found.mac,
+            addresses: self.addresses(gateway),
+        }
+    }
+
+    /// Its addresses of the gateway's families, one of each.
+    fn addresses(&self, gateway: &[FamilyGateway]) -> Vec<IpNet> {
+        let families: Vec<Family> = gateway.iter().map(|family| Family::of_net(&family.address)).collect();
+        one_of_each(&self.taken.addresses(), &families)
+    }
+
+    /// Makes the bridge's flows what they have to be. `first`: what the gateway bridge's flows are computed from.
+    pub(super) async fn write_flows(
+        &mut self,
+        context: &Context,
+        first: &flows::Inputs,
+    ) -> anyhow::Result<()> {
+        let number = |name: &str| {
+            context.ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string())
+        };
+        let port = &self.taken.port;
+        let uplink =
+            number(port).with_context(|| format!("OVS has not assigned a port number to {port} yet"))?;
+        let node: Vec<IpAddr> = first.families.iter().map(|family| family.node.addr()).collect();
+        let family = |family: &FamilyInputs| {
+            let own = |net: &IpNet| Family::of_net(net) == Family::of_net(&family.node);
+            let own = self.taken.addresses().into_iter().find(own)?;
+            Some(FamilyInputs { node: own, ..family.clone() })
+        };
+        let inputs = flows::Inputs {
+            uplink,
+            patch: number(&self.patch),
+            mac: self.taken.journal.found.mac,
+            families: first.families.iter().filter_map(family).collect(),
+            ..first.clone()
+        };
+        let set = flows::second::compute(&Second { inputs, node });
+        if self.flows.write(&set).await? {
+            info!(
+                bridge = self.taken.bridge,
+                flows = set.len(),
+                "flows of the second uplink's bridge written"
+            );
+        }
+        Ok(())
+    }
+
+    /// Keeps the node connected by it while it is not known which flows it has to have.
+    pub(super) async fn ensure_connected(&mut self) -> anyhow::Result<()> {
+        self.flows.ensure_connected().await
+    }
+
+    /// A warning, if what pods send may be too long for it.
+    pub(super) fn too_small(&self) -> Option<String> {
+        let Taken { uplink, journal, .. } = &self.taken;
+        (journal.found.mtu < self.pod_mtu).then(|| {
+            format!(
+                "{} {uplink}: its MTU is {}, less than that of pods, {} (--mtu); longer packets of pods to external gateways are lost",
+                Role::Second.interface(),
+                journal.found.mtu,
+                self.pod_mtu
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_of_each_family_of_the_cluster_is_told() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let all = nets(&["172.19.0.2/16", "172.19.0.3/16", "fd00:19::2/64"]);
+        assert_eq!(one_of_each(&all, &[Family::V4]), nets(&["172.19.0.2/16"]));
+        assert_eq!(one_of_each(&all, &[Family::V4, Family::V6]), nets(&["172.19.0.2/16", "fd00:19::2/64"]));
+        assert_eq!(one_of_each(&all[..2], &[Family::V6]), nets(&[]));
+    }
+}
