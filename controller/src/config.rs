@@ -32,6 +32,8 @@ pub struct Features {
     pub copp: bool,
     /// Table `Load_Balancer_Group`.
     pub load_balancer_group: bool,
+    /// Table `BFD` and `Logical_Router_Static_Route.bfd`.
+    pub bfd: bool,
 }
 
 impl Features {
@@ -42,6 +44,7 @@ impl Features {
         static_mac_binding: true,
         copp: true,
         load_balancer_group: true,
+        bfd: true,
     };
 }
 

@@ -25,12 +25,14 @@ pub enum Unit {
     MultiPolicyNamespace(NamespacedName, String),
     /// The port group, ACLs and address sets of one policy of a virtual network, by network and policy.
     MultiPolicy(NamespacedName, NamespacedName),
-    /// A pod's ports and their memberships.
+    /// A pod's ports, their memberships and the pod's routes to external gateways.
     Pod(NamespacedName),
     /// The sets of policies' peers that hold a node's own addresses, by node name.
     NodePeers(String),
     /// The load balancers of a node's host ports, by node name.
     HostPorts(String),
+    /// The policies by which a node's pods come to external gateways in gateway mode local, by node name.
+    ExternalGateways(String),
     /// A service's load balancers.
     Service(NamespacedName),
 }
@@ -61,6 +63,7 @@ impl fmt::Display for Unit {
             Self::Pod(name) => write!(f, "pod {name}"),
             Self::NodePeers(name) => write!(f, "addresses of node {name} as a peer"),
             Self::HostPorts(name) => write!(f, "host ports of node {name}"),
+            Self::ExternalGateways(name) => write!(f, "way to external gateways on node {name}"),
             Self::Service(name) => write!(f, "service {name}"),
         }
     }

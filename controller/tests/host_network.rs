@@ -29,7 +29,8 @@ fn with_host_network() -> Config {
 fn namespace(name: &str, labels: &[(&str, &str)]) -> Input {
     let own = [("kubernetes.io/metadata.name", name)];
     let labels = own.iter().chain(labels).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    Input::Namespaces(Watched::Apply(Namespace { name: name.to_owned(), labels: labels.collect() }))
+    let namespace = Namespace { name: name.to_owned(), labels: labels.collect(), ..Namespace::default() };
+    Input::Namespaces(Watched::Apply((namespace, Vec::new())))
 }
 
 fn policy(name: &str, peer: Value) -> Input {

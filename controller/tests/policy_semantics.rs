@@ -88,9 +88,11 @@ fn policy(namespace: &str, name: &str, spec: &serde_json::Value) -> Policy {
 
 fn apply(index: &mut Index, change: &Change) -> Dirty {
     match change {
-        Change::Namespace(name, Some(labels)) => {
-            index.apply_namespace(Namespace { name: name.clone(), labels: labels.clone() })
-        }
+        Change::Namespace(name, Some(labels)) => index.apply_namespace(Namespace {
+            name: name.clone(),
+            labels: labels.clone(),
+            ..Namespace::default()
+        }),
         Change::Namespace(name, None) => index.delete_namespace(name),
         Change::Pod(_, _, Some(end)) => index.apply_pod(pod(end)),
         Change::Pod(namespace, name, None) => index.delete_pod(&NamespacedName::new(namespace, name)),
@@ -116,7 +118,11 @@ fn fresh(world: &World) -> Index {
         index.apply_pod(pod(end));
     }
     for (name, labels) in &world.namespaces {
-        index.apply_namespace(Namespace { name: name.clone(), labels: labels.clone() });
+        index.apply_namespace(Namespace {
+            name: name.clone(),
+            labels: labels.clone(),
+            ..Namespace::default()
+        });
     }
     for (number, id) in &world.nodes {
         index.apply_node(numbered(*number, *id));

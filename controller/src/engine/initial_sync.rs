@@ -29,7 +29,7 @@ pub enum Input {
     /// Pods.
     Pods(Watched<SeenPod, NamespacedName>),
     /// Namespaces, by name.
-    Namespaces(Watched<Namespace, String>),
+    Namespaces(Watched<(Namespace, Vec<Problem>), String>),
     /// Services.
     Services(Watched<(Service, Vec<Problem>), NamespacedName>),
     /// EndpointSlices.
@@ -97,7 +97,7 @@ impl<T, K> Default for Kind<T, K> {
 #[derive(Debug, Default)]
 pub(super) struct Seeding {
     nodes: Kind<SeenNode, String>,
-    namespaces: Kind<Namespace, String>,
+    namespaces: Kind<(Namespace, Vec<Problem>), String>,
     services: Kind<(Service, Vec<Problem>), NamespacedName>,
     slices: Kind<(EndpointSlice, Vec<Problem>), NamespacedName>,
     policies: Kind<(Policy, Vec<Problem>), NamespacedName>,
@@ -118,7 +118,9 @@ impl Seeding {
         match input {
             Input::Nodes(change) => self.nodes.take(change, |node| node.name.clone()),
             Input::Pods(change) => self.pods.take(change, |seen| seen.pod.name.clone()),
-            Input::Namespaces(change) => self.namespaces.take(change, |namespace| namespace.name.clone()),
+            Input::Namespaces(change) => {
+                self.namespaces.take(change, |(namespace, _)| namespace.name.clone())
+            }
             Input::Services(change) => self.services.take(change, |(service, _)| service.name.clone()),
             Input::EndpointSlices(change) => self.slices.take(change, |(slice, _)| slice.name.clone()),
             Input::Policies(change) => self.policies.take(change, |(policy, _)| policy.name.clone()),
@@ -270,7 +272,7 @@ pub(super) fn found_nodes(snapshot: &Snapshot<'_>, config: &Config) -> Vec<Found
 mod tests {
     use super::*;
 
-    fn namespace(name: &str, label: &str) -> Namespace {
+    fn namespace(name: &str, label: &str) -> (Namespace, Vec<Problem>) {
         let object = serde_json::json!({ "metadata": { "name": name, "labels": { "is": label } } });
         crate::index::convert::namespace(serde_json::from_value(object).unwrap()).unwrap()
     }
@@ -279,7 +281,7 @@ mod tests {
         let [_, Input::Namespaces(Watched::Reset(all)), ..] = seeding.into_inputs() else {
             panic!("namespaces come second, as a list")
         };
-        all.into_iter().map(|namespace| (namespace.name, namespace.labels["is"].clone())).collect()
+        all.into_iter().map(|(namespace, _)| (namespace.name, namespace.labels["is"].clone())).collect()
     }
 
     #[test]

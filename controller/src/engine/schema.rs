@@ -22,5 +22,6 @@ pub fn features(schema: &Schema, metrics: &Metrics) -> Features {
         static_mac_binding: has("static_mac_binding", "Static_MAC_Binding", "override_dynamic_mac"),
         copp: has("copp", "Logical_Router", "copp"),
         load_balancer_group: has("load_balancer_group", "Logical_Switch", "load_balancer_group"),
+        bfd: has("bfd", "Logical_Router_Static_Route", "bfd"),
     }
 }

@@ -12,7 +12,7 @@ use api::pod_attachments::{self, PodAttachments, RequestError, Selection};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 
-use super::{ContainerPort, Namespace, Pod, Protocol};
+use super::{ContainerPort, ExternalGateways, Namespace, Pod, Protocol};
 use api::NamespacedName;
 use api::problem::Problem;
 
@@ -287,8 +287,15 @@ fn container_port(port: core::ContainerPort) -> Option<ContainerPort> {
 }
 
 /// Reads a namespace.
-pub fn namespace(object: core::Namespace) -> Option<Namespace> {
-    Some(Namespace { name: object.metadata.name?, labels: object.metadata.labels.unwrap_or_default() })
+pub fn namespace(object: core::Namespace) -> Option<(Namespace, Vec<Problem>)> {
+    let name = object.metadata.name?;
+    let annotations = object.metadata.annotations.unwrap_or_default();
+    let (external_gateways, problems) =
+        ExternalGateways::read(|key| annotations.get(key).map(String::as_str));
+    let problem = |message| Problem { object: format!("namespace {name}"), message };
+    let problems = problems.into_iter().map(problem).collect();
+    let labels = object.metadata.labels.unwrap_or_default();
+    Some((Namespace { name, labels, external_gateways }, problems))
 }
 
 #[cfg(test)]

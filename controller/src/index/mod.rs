@@ -2,6 +2,7 @@
 //! with the [units](crate::unit::Unit) that must be planned again. No client inside; tests feed objects.
 
 pub mod convert;
+pub mod external_gateways;
 pub mod network;
 pub mod objects;
 pub mod peers;
@@ -12,6 +13,7 @@ pub mod service;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::host_port::{self, Conflict, Place, Served};
+pub use external_gateways::ExternalGateways;
 use ipnet::IpNet;
 pub use network::{Attached, Network};
 pub use objects::{ContainerPort, Namespace, Node, Pod, Protocol};
@@ -98,6 +100,10 @@ impl Index {
         {
             dirty.extend(self.networks.units_of_node(&name));
         }
+        // Routes to external gateways on its gateway router.
+        if old.is_none_or(|old| old.gateway != node.gateway) {
+            dirty.extend(self.pods_with_gateways(&name));
+        }
         // Its addresses as a peer are derived from range and number.
         if self.policies.host_network().is_configured()
             && old.is_none_or(|old| old.subnets != node.subnets || old.id != node.id)
@@ -114,6 +120,7 @@ impl Index {
         self.uplinks.extend(node.uplinks().map(str::to_owned));
         self.nodes.insert(name.clone(), node);
         dirty.insert(Unit::HostPorts(name.clone()));
+        dirty.insert(Unit::ExternalGateways(name.clone()));
         dirty.insert(Unit::Node(name));
         dirty
     }
@@ -128,6 +135,7 @@ impl Index {
             dirty.extend(self.services.node_addresses(&old.all_addresses(), &BTreeSet::new()));
             dirty.insert(Unit::Node(name.to_owned()));
             dirty.insert(Unit::HostPorts(name.to_owned()));
+            dirty.insert(Unit::ExternalGateways(name.to_owned()));
             dirty.extend(self.networks.units_of_node(name));
             if self.policies.host_network().is_configured() {
                 dirty.insert(Unit::NodePeers(name.to_owned()));
@@ -147,6 +155,7 @@ impl Index {
             return dirty;
         }
         dirty.extend(host_ports_changed(old, Some(&pod)));
+        dirty.extend(self.gateways_of_nodes_changed(old, Some(&pod)));
         let networks = networks_of(old, Some(&pod));
         self.networks.attach(
             &name,
@@ -175,6 +184,7 @@ impl Index {
             self.unlink(&old.node, name);
             self.networks.attach(name, &old.attachments, &[]);
             dirty.extend(host_ports_changed(Some(&old), None));
+            dirty.extend(self.gateways_of_nodes_changed(Some(&old), None));
             let cluster = Cluster { nodes: &self.nodes, pods: &self.pods, namespaces: &self.namespaces };
             dirty.extend(self.policies.pod_changed(name, cluster));
             let all = Attachable { pods: &self.pods, namespaces: &self.namespaces };
@@ -186,17 +196,28 @@ impl Index {
     /// Adds or updates a namespace.
     pub fn apply_namespace(&mut self, namespace: Namespace) -> Dirty {
         let name = namespace.name.clone();
-        if self.namespaces.get(&name) == Some(&namespace) {
-            return Dirty::new();
+        let old = self.namespaces.insert(name.clone(), namespace);
+        let new = self.namespaces.get(&name);
+        let is_relabelled = old.as_ref().map(|old| &old.labels) != new.map(|new| &new.labels);
+        let has_other_gateways = external_gateways::differ(old.as_ref(), new);
+        let mut dirty = Dirty::new();
+        if is_relabelled {
+            dirty.extend(self.namespace_changed(&name));
         }
-        self.namespaces.insert(name.clone(), namespace);
-        self.namespace_changed(&name)
+        if has_other_gateways {
+            dirty.extend(self.gateways_changed(&name));
+        }
+        dirty
     }
 
     /// Removes a namespace.
     pub fn delete_namespace(&mut self, name: &str) -> Dirty {
-        self.namespaces.remove(name);
-        self.namespace_changed(name)
+        let old = self.namespaces.remove(name);
+        let mut dirty = self.namespace_changed(name);
+        if external_gateways::differ(old.as_ref(), None) {
+            dirty.extend(self.gateways_changed(name));
+        }
+        dirty
     }
 
     fn namespace_changed(&mut self, name: &str) -> Dirty {
@@ -284,6 +305,7 @@ impl Index {
         let mut units = Dirty::from([Unit::Cluster]);
         units.extend(self.nodes.keys().cloned().map(Unit::Node));
         units.extend(self.nodes.keys().cloned().map(Unit::HostPorts));
+        units.extend(self.nodes.keys().cloned().map(Unit::ExternalGateways));
         if self.policies.host_network().is_configured() {
             units.extend(self.nodes.keys().cloned().map(Unit::NodePeers));
         }

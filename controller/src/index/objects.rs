@@ -8,6 +8,7 @@ use api::annotation::GatewayConfig;
 use api::host_port::Claim;
 use ipnet::IpNet;
 
+use super::external_gateways::ExternalGateways;
 use super::network::Attached;
 use crate::config::Config;
 use api::NamespacedName;
@@ -127,11 +128,13 @@ pub struct ContainerPort {
 
 pub use api::Protocol;
 
-/// A namespace's labels.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// Name of the namespace.
     pub name: String,
     /// Labels of the Namespace.
     pub labels: BTreeMap<String, String>,
+    /// The way of its pods to the outside.
+    pub external_gateways: ExternalGateways,
 }

@@ -268,7 +268,7 @@ mod tests {
         let task = tokio::spawn(follow(Api::all(client), kind, inputs, metrics.clone()));
         let mut next = async || tokio::time::timeout(Duration::from_secs(20), queue.recv()).await.unwrap();
         assert!(matches!(next().await, Some(Input::Namespaces(Watched::Reset(all))) if all.is_empty()));
-        assert!(matches!(next().await, Some(Input::Namespaces(Watched::Apply(a))) if a.name == "a"));
+        assert!(matches!(next().await, Some(Input::Namespaces(Watched::Apply((a, _)))) if a.name == "a"));
         assert!(metrics.errors(ErrorKind::Watch) >= 1, "it is counted");
         task.abort();
     }

@@ -72,6 +72,11 @@ pub fn meter_band(action: &str, rate: i64, burst: i64) -> RowKey {
     RowKey::new(Table::MeterBand, format!("{action} {rate} {burst}"))
 }
 
+/// A BFD session, by port and the other side's address.
+pub fn bfd(port: &str, destination: impl Display) -> RowKey {
+    RowKey::new(Table::Bfd, format!("{port} {destination}"))
+}
+
 /// A static MAC binding, by port and address.
 pub fn mac_binding(port: &str, ip: impl Display) -> RowKey {
     RowKey::new(Table::StaticMacBinding, format!("{port} {ip}"))

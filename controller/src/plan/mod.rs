@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod columns;
+pub mod external_gateways;
 pub mod gateway;
 pub mod host_port;
 pub mod key;
@@ -33,6 +34,10 @@ pub fn plan(index: &Index, config: &Config, unit: &Unit) -> Vec<Item> {
         Unit::HostPorts(name) => {
             let node = index.nodes.get(name).filter(|_| config.default_network);
             node.map(|node| host_port::items(index, node, config)).unwrap_or_default()
+        }
+        Unit::ExternalGateways(name) => {
+            let node = index.nodes.get(name).filter(|_| config.default_network);
+            node.map(|node| external_gateways::node_items(index, node, config)).unwrap_or_default()
         }
         Unit::NodePeers(name) => {
             let node = index.nodes.get(name);
@@ -85,10 +90,13 @@ fn virtual_domain<'a>(index: &'a Index, network: &NamespacedName, config: &'a Co
     Some(Domain::virtual_network(&on.store, index.networks.ready.get(network)?, config))
 }
 
-/// A pod's ports and their memberships, in one transaction.
+/// A pod's ports, their memberships and the pod's routes, in one transaction.
 fn pod_items(index: &Index, pod: &Pod, config: &Config) -> Vec<Item> {
     let mut items = pod::items(index, pod);
     let ports: Vec<RowKey> = (!items.is_empty()).then(|| pod::port_key(pod)).into_iter().collect();
+    if !ports.is_empty() {
+        items.extend(external_gateways::pod_items(index, pod, config));
+    }
     // By network.
     let mut further: BTreeMap<&NamespacedName, Vec<RowKey>> = BTreeMap::new();
     // Where pods have the cluster's network, one that does not get it gets no other.

@@ -38,6 +38,7 @@ macro_rules! tables {
 tables! {
     Acl "ACL",
     AddressSet "Address_Set",
+    Bfd "BFD",
     Copp "Copp",
     GatewayChassis "Gateway_Chassis",
     LoadBalancer "Load_Balancer",
@@ -99,7 +100,7 @@ impl Table {
 
     /// Whether a reference column holds at most one row.
     pub fn is_single(self, column: &str) -> bool {
-        column == "copp"
+        matches!(column, "bfd" | "copp")
     }
 
     /// Whether the schema requires unique names, among the tables that are not root.

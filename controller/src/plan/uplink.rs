@@ -11,6 +11,13 @@ use super::columns::map;
 use super::{DesiredRow, Item, RowKey, Table};
 use crate::index::Node;
 
+/// The gateway router that the port of an uplink is on, by the port's name.
+pub fn router_of(port: &str) -> Option<&str> {
+    let second = port.strip_prefix(&ovn_name::of_second_uplink(""));
+    let router = second.unwrap_or(port).strip_prefix("rtoe-")?;
+    router.starts_with("GR_").then_some(router)
+}
+
 /// One uplink of a gateway router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uplink<'a> {
@@ -179,5 +186,15 @@ mod tests {
         assert_eq!((first.router_port.as_str(), first.vlan), ("rtoe-GR_n1", Some(7)));
         node.chassis = None;
         assert_eq!(Uplink::to_external_gateways(&node), None);
+    }
+
+    #[test]
+    fn ports_of_uplinks_name_their_router() {
+        for port in ["rtoe-GR_n1", "exgw-rtoe-GR_n1"] {
+            assert_eq!(router_of(port), Some("GR_n1"));
+        }
+        for port in ["rtos-n1", "exgw-rtoe-other", "rtoe-", "exgw-"] {
+            assert_eq!(router_of(port), None);
+        }
     }
 }

@@ -8,9 +8,12 @@ use std::fmt;
 use api::ovn_name::{self, key};
 use ovsdb_client::{Map, Snapshot, nb};
 
+use crate::plan::external_gateways;
+
 /// Owner types of the rows that the controller writes.
-const OWN_TYPES: [&str; 14] = [
+const OWN_TYPES: [&str; 15] = [
     "Cluster",
+    external_gateways::OWNER_TYPE,
     "MultiNetpolNamespace",
     "MultiNetworkPolicy",
     "MultiNetworkPolicyNamedPort",
@@ -104,7 +107,8 @@ impl Foreign {
             }
         }
         for row in snapshot.table::<nb::LogicalRouterStaticRoute>().iter() {
-            if row.options.get("ecmp_symmetric_reply").is_some_and(|value| value == "true") {
+            let of_gateway = row.options.get("ecmp_symmetric_reply").is_some_and(|value| value == "true");
+            if of_gateway && !row.external_ids.contains_key(external_gateways::MARK) {
                 found.note("AdminPolicyBasedExternalRoute", "Logical_Router_Static_Route", &row.ip_prefix);
             }
         }

@@ -17,7 +17,8 @@ use super::diff::Changes;
 use super::foreign::{is_ours, of_other_network, of_virtual_network};
 use super::observed::{BY_KEY, ReplicaView};
 use crate::config::Config;
-use crate::plan::{Member, RowKey, Table};
+use crate::plan::uplink::router_of;
+use crate::plan::{self, Member, RowKey, Table, external_gateways};
 
 /// Whether a row is of a kind that the controller puts into a port group: members of other clients stay. Multicast has ACLs,
 /// and ports of the cluster router, in the groups that exist once.
@@ -47,7 +48,10 @@ const DENYING: [&str; 2] = ["NetpolNamespace", "MultiNetpolNamespace"];
 pub fn closing(desired: &Desired, view: &ReplicaView<'_>, config: &Config) -> Changes {
     let kept = KeptGateways::new();
     let mut removal = Removal { desired, view, config, kept: &kept, changes: Changes::default() };
-    removal.marked(|ids| ids.get(key::OWNER_TYPE).is_none_or(|kind| !DENYING.contains(&kind.as_str())));
+    removal.marked(|ids| {
+        let kind = ids.get(key::OWNER_TYPE).map(String::as_str);
+        kind.is_none_or(|kind| kind != external_gateways::OWNER_TYPE && !DENYING.contains(&kind))
+    });
     removal.changes
 }
 
@@ -80,12 +84,20 @@ pub enum Part {
     Routers,
     /// Static MAC bindings.
     MacBindings,
+    /// BFD sessions with external gateways.
+    BfdSessions,
 }
 
 impl Part {
     /// All parts in their order.
-    pub const ALL: [Self; 5] =
-        [Self::Marked, Self::LoadBalancers, Self::Switches, Self::Routers, Self::MacBindings];
+    pub const ALL: [Self; 6] = [
+        Self::Marked,
+        Self::LoadBalancers,
+        Self::Switches,
+        Self::Routers,
+        Self::MacBindings,
+        Self::BfdSessions,
+    ];
 }
 
 /// Removes what is ours and not wanted, and not of a kept gateway. To be called only when everything that is wanted has been
@@ -99,11 +111,17 @@ pub fn remove(
 ) -> Changes {
     let mut removal = Removal { desired, view, config, kept, changes: Changes::default() };
     match part {
-        Part::Marked => removal.marked(|_| true),
+        Part::Marked => removal.marked(|ids| {
+            let of_node = ids.get(key::NAME).filter(|_| {
+                ids.get(key::OWNER_TYPE).is_some_and(|kind| kind == external_gateways::OWNER_TYPE)
+            });
+            of_node.is_none_or(|node| !kept.contains_key(node))
+        }),
         Part::LoadBalancers => removal.load_balancers(),
         Part::Switches => removal.switches(),
         Part::Routers => removal.routers(),
         Part::MacBindings => removal.mac_bindings(),
+        Part::BfdSessions => removal.bfd_sessions(),
     }
     removal.changes
 }
@@ -332,7 +350,9 @@ impl Removal<'_> {
     fn routes(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
         let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
         for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {
-            let ours = if of_virtual_network(&route.external_ids) {
+            let ours = if route.external_ids.contains_key(external_gateways::MARK) {
+                true
+            } else if of_virtual_network(&route.external_ids) {
                 !self.is_kept_way_out(&route.nexthop)
             } else if owner.key.as_str() == ovn_name::CLUSTER_ROUTER {
                 let to_gateway = self.is_join(&route.nexthop);
@@ -344,7 +364,7 @@ impl Removal<'_> {
                 let node = owner.key.strip_prefix("GR_").unwrap_or_default();
                 let out = route.output_port.as_deref() == Some(&ovn_name::router_to_external(node));
                 let default = matches!(route.ip_prefix.as_str(), "0.0.0.0/0" | "::/0");
-                let masquerade = route.external_ids.contains_key(crate::plan::gateway::MASQUERADE_MARK);
+                let masquerade = route.external_ids.contains_key(plan::gateway::MASQUERADE_MARK);
                 (out && default && route.external_ids.is_empty()) || masquerade
             };
             let key = self.view.key_in_router(&owner.key, Table::LogicalRouterStaticRoute, route.uuid);
@@ -354,13 +374,21 @@ impl Removal<'_> {
         }
         let policies = self.view.snapshot().table::<nb::LogicalRouterPolicy>();
         for policy in row.policies.iter().filter_map(|uuid| policies.get(uuid)) {
+            let marked = policy.external_ids.get(external_gateways::MARK);
+            let key = self.view.key_in_router(&owner.key, Table::LogicalRouterPolicy, policy.uuid);
+            if marked.is_some_and(|node| !self.kept.contains_key(node))
+                && self.unwanted(owner, "policies", key)
+            {
+                self.changes.remove(owner.table, row.uuid, "policies", Atom::Uuid(policy.uuid));
+                continue;
+            }
             let node = policy.r#match.rsplit_once("/* ").and_then(|(_, tail)| tail.strip_suffix(" */"));
             let ours = node.is_some_and(|node| {
                 if of_virtual_network(&policy.external_ids) {
                     return !self.kept.contains_key(node);
                 }
                 !self.kept.contains_key(node)
-                    && policy.priority == crate::plan::gateway::OWN_NODE_PRIORITY
+                    && policy.priority == plan::gateway::OWN_NODE_PRIORITY
                     && policy
                         .r#match
                         .starts_with(&format!("inport == \"{}\"", ovn_name::router_to_switch(node)))
@@ -385,6 +413,17 @@ impl Removal<'_> {
             let ours = ours || of_virtual_network(&nat.external_ids);
             if ours && self.unwanted(owner, "nat", key) {
                 self.changes.remove(owner.table, row.uuid, "nat", Atom::Uuid(nat.uuid));
+            }
+        }
+    }
+
+    fn bfd_sessions(&mut self) {
+        for row in self.view.snapshot().table::<nb::Bfd>().iter() {
+            let ours = row.external_ids.contains_key(external_gateways::MARK);
+            let kept = router_of(&row.logical_port).is_some_and(|router| self.is_kept_router(router));
+            let wanted = self.desired.row(&plan::key::bfd(&row.logical_port, &row.dst_ip)).is_some();
+            if ours && !kept && !wanted {
+                self.changes.delete(Table::Bfd, row.uuid);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use ovsdb_client::{Atom, Datum, MonitorSpec, Row, RowChange, Schema, Snapshot, Uuid, nb};
 
+use crate::plan::uplink::router_of;
 use crate::plan::{RowKey, Table, key};
 
 /// Name of the index by [key](RowKey) that every table has.
@@ -17,6 +18,10 @@ macro_rules! with_table {
             }
             Table::AddressSet => {
                 type $row = nb::AddressSet;
+                $body
+            }
+            Table::Bfd => {
+                type $row = nb::Bfd;
                 $body
             }
             Table::Copp => {
@@ -146,6 +151,12 @@ impl Keyed for nb::Nat {
     }
 }
 
+impl Keyed for nb::Bfd {
+    fn natural_key(&self) -> Option<String> {
+        Some(key::bfd(&self.logical_port, &self.dst_ip).key.to_string())
+    }
+}
+
 impl Keyed for nb::StaticMacBinding {
     fn natural_key(&self) -> Option<String> {
         Some(key::mac_binding(&self.logical_port, &self.ip).key.to_string())
@@ -159,6 +170,7 @@ fn keys<R: Keyed>(row: &R) -> Vec<String> {
 /// The columns of a table to monitor: all but those that other clients write and the controller does not read.
 fn monitored<R: Row>() -> Vec<&'static str> {
     let ignored: &[&str] = match R::TABLE {
+        "BFD" => &["status"],
         "Logical_Switch_Port" => &["up", "dynamic_addresses"],
         "Logical_Router_Port" => &["status"],
         _ => &[],
@@ -237,6 +249,12 @@ pub fn changed_content(change: &RowChange) -> Option<String> {
         change.new_row::<R>()?;
         change.old::<R>()?.natural_key()
     })
+}
+
+/// The gateway router that a route leads out of by one of its uplinks, before the route was changed in place.
+pub fn changed_routes_router(change: &RowChange) -> Option<String> {
+    let port = change.old::<nb::LogicalRouterStaticRoute>()?.output_port.as_deref()?;
+    router_of(port).map(str::to_owned)
 }
 
 /// Members that a change of a row removed from a set column, and members that it added.

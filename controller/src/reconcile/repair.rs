@@ -8,7 +8,7 @@ use ovsdb_client::{Atom, ChangeKind, RowChange};
 
 use super::desired::{Desired, Touched};
 use super::leftovers::may_leave;
-use super::observed::{ReplicaView, changed_content, changed_keys, members_changed};
+use super::observed::{ReplicaView, changed_content, changed_keys, changed_routes_router, members_changed};
 use crate::plan::{Edge, Member, RowKey, Table, key};
 
 /// Repairs of one row within [`WINDOW`].
@@ -87,6 +87,10 @@ pub fn touched_by(desired: &Desired, view: &ReplicaView<'_>, change: &RowChange)
     };
     if let Some(content) = changed_content(change) {
         // Rows of routers come and go with a change of the router; only changes in place are checked here.
+        if let Some(router) = changed_routes_router(change) {
+            let own = key::in_router(table, &router, &content);
+            return Some(own).filter(|key| desired.row(key).is_some()).map(whole).into_iter().collect();
+        }
         let concerned = desired
             .rows()
             .filter(|key| key.table == table && key::split(&key.key).is_some_and(|(_, own)| own == content));

@@ -7,6 +7,7 @@ mod asked;
 mod attachments;
 mod claims;
 mod definitions;
+mod external_gateways;
 mod ipam_claims;
 mod multi_policies;
 pub mod network;
@@ -39,7 +40,7 @@ use ipnet::IpNet;
 use crate::alloc::{Ipam, NetworkIpam, NodeAllocator, Owner, Wish};
 use crate::config::Config;
 use crate::index::convert::SeenNode;
-use crate::index::{Dirty, Index, Namespace};
+use crate::index::{Dirty, Index};
 use crate::unit::Unit;
 pub use annotating::Annotated;
 use api::NamespacedName;
@@ -287,6 +288,8 @@ pub struct State {
     conflicting: BTreeMap<String, SeenNode>,
     /// What has been reported to services about their addresses.
     told_addresses: BTreeMap<NamespacedName, BTreeSet<String>>,
+    /// What has been reported to namespaces about their external gateways.
+    told_gateways: BTreeMap<String, external_gateways::Told>,
     /// The first list of pods has been read.
     pods_listed: bool,
     /// The time of the report that is being handled.
@@ -318,6 +321,7 @@ impl State {
             claims: claims::NodeClaims::default(),
             conflicting: BTreeMap::new(),
             told_addresses: BTreeMap::new(),
+            told_gateways: BTreeMap::new(),
             pods_listed: false,
             now: Instant::now(),
             config,
@@ -344,31 +348,13 @@ impl State {
         self.found_attachments = ports;
     }
 
-    /// Handles a report about namespaces.
-    pub fn namespaces(&mut self, change: Watched<Namespace, String>) -> Effects {
-        let mut effects = Effects::default();
-        match change {
-            Watched::Apply(namespace) => effects.dirty.extend(self.index.apply_namespace(namespace)),
-            Watched::Delete(name) => effects.dirty.extend(self.index.delete_namespace(&name)),
-            Watched::Reset(all) => {
-                let there: BTreeSet<_> = all.iter().map(|namespace| namespace.name.clone()).collect();
-                let gone: Vec<_> =
-                    self.index.namespaces.keys().filter(|name| !there.contains(*name)).cloned().collect();
-                for name in gone {
-                    effects.dirty.extend(self.index.delete_namespace(&name));
-                }
-                for namespace in all {
-                    effects.dirty.extend(self.index.apply_namespace(namespace));
-                }
-            }
-        }
-        effects
-    }
-
     /// The database refuses the rows of an object's unit.
     pub fn refused(&self, unit: &Unit, error: &str) -> Effects {
         let object = match unit {
-            Unit::Node(name) | Unit::HostPorts(name) | Unit::NodePeers(name) => self.node_object(name),
+            Unit::Node(name)
+            | Unit::HostPorts(name)
+            | Unit::ExternalGateways(name)
+            | Unit::NodePeers(name) => self.node_object(name),
             Unit::Pod(name) => self.pod_object(name),
             Unit::Service(name) => ObjectRef::named("Service", name),
             Unit::Policy(name) => ObjectRef::named("NetworkPolicy", name),

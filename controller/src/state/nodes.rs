@@ -51,6 +51,7 @@ impl State {
             }
         }
         self.tell_addresses(&mut effects);
+        self.tell_gateways(&mut effects);
         effects
     }
 

@@ -30,6 +30,7 @@ impl State {
             Watched::Delete(name) => self.delete_pod(&name, &mut effects),
             Watched::Reset(all) => self.reset_pods(all, &mut effects),
         }
+        self.tell_gateways(&mut effects);
         effects
     }
 
@@ -384,6 +385,7 @@ impl State {
             self.retry_pods(&node, &mut effects);
         }
         self.addresses_are_free(networks, &mut effects);
+        self.tell_gateways(&mut effects);
         effects
     }
 

@@ -51,12 +51,16 @@ impl Northd {
 
     /// Waits until the flows name all of these. Northd must have processed the last row; a bound port shows that its flows are there.
     pub(crate) fn wait_for<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) {
-        let start = Instant::now();
-        loop {
+        self.wait_until(|| {
             let flows = self.sbctl(&["lflow-list"]);
-            if names.clone().all(|name| flows.contains(name)) {
-                break;
-            }
+            names.clone().all(|name| flows.contains(name))
+        });
+    }
+
+    /// Waits until northd has done something.
+    pub(crate) fn wait_until(&self, is_done: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !is_done() {
             assert!(start.elapsed() < Duration::from_secs(60), "northd does not compile the rows");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -69,13 +73,18 @@ impl Northd {
 
     /// Makes the MAC address of the outside's gateway known to a gateway router; otherwise packets stop there.
     pub(crate) fn know_the_gateway(&self, router: &str) {
+        self.know(router, &format!("rtoe-{router}"), "172.18.0.1");
+    }
+
+    /// Makes the MAC address of a neighbour known to a gateway router.
+    pub(crate) fn know(&self, router: &str, port: &str, ip: &str) {
         let known = format!("external_ids:name={router}");
         let datapath = self.sbctl(&["--bare", "--columns=_uuid", "find", "Datapath_Binding", &known]);
         self.sbctl(&[
             "create",
             "MAC_Binding",
-            &format!("logical_port=rtoe-{router}"),
-            "ip=172.18.0.1",
+            &format!("logical_port={port}"),
+            &format!("ip={ip}"),
             "mac=\"02:42:ac:12:00:ff\"",
             &format!("datapath={}", datapath.trim()),
         ]);

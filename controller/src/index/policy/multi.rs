@@ -264,8 +264,11 @@ mod tests {
         assert!(dirty.contains(&Unit::MultiPolicy(name("blue"), name("p"))), "and none: {dirty:?}");
         assert!(on(&index, "blue").is_empty());
         index.apply_pod(pod("a", &[("blue", "172.16.24.2/24")]));
-        let namespace =
-            Namespace { name: "x".to_owned(), labels: [("is".to_owned(), "x".to_owned())].into() };
+        let namespace = Namespace {
+            name: "x".to_owned(),
+            labels: [("is".to_owned(), "x".to_owned())].into(),
+            ..Namespace::default()
+        };
         assert!(index.apply_namespace(namespace).contains(&Unit::Pod(name("a"))));
         assert!(index.delete_pod(&name("a")).contains(&Unit::MultiPolicy(name("blue"), name("p"))));
         assert!(on(&index, "blue").is_empty());

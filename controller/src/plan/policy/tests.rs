@@ -59,7 +59,7 @@ fn pod(name: &str, address: &str, labels: &[(&str, &str)], port: Option<(&str, u
 
 fn index(policies: &[Policy], pods: &[Pod]) -> Index {
     let mut index = Index::default();
-    index.apply_namespace(Namespace { name: "n".into(), labels: BTreeMap::new() });
+    index.apply_namespace(Namespace { name: "n".into(), ..Namespace::default() });
     for pod in pods {
         index.apply_pod(pod.clone());
     }
@@ -313,7 +313,7 @@ fn a_namespace_label_moves_its_pods_between_sets() {
     assert!(!is_member(&index));
     let labels = BTreeMap::from([("team".to_owned(), "red".to_owned())]);
     assert_eq!(
-        index.apply_namespace(Namespace { name: "n".into(), labels }),
+        index.apply_namespace(Namespace { name: "n".into(), labels, ..Namespace::default() }),
         Dirty::from([Unit::Pod(a.clone())])
     );
     assert!(is_member(&index));
@@ -338,7 +338,7 @@ fn host_node(name: &str, id: u32) -> Node {
 
 fn host_namespace(labels: &[(&str, &str)]) -> Namespace {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    Namespace { name: "hosts".to_owned(), labels: labels.collect() }
+    Namespace { name: "hosts".to_owned(), labels: labels.collect(), ..Namespace::default() }
 }
 
 #[test]
@@ -368,7 +368,11 @@ fn nodes_become_peers_with_what_selects_their_namespace_and_only_then() {
     assert_eq!(peers(&index.apply_policy(takes("other", json!({"b": "1"})))), "");
     assert_eq!(peers(&index.apply_namespace(host_namespace(&[("a", "1"), ("c", "1")]))), "");
     assert_eq!(peers(&index.apply_namespace(host_namespace(&[("a", "1"), ("b", "1")]))), "n1 n2");
-    let other = Namespace { name: "n".to_owned(), labels: host_namespace(&[("a", "1")]).labels };
+    let other = Namespace {
+        name: "n".to_owned(),
+        labels: host_namespace(&[("a", "1")]).labels,
+        ..Namespace::default()
+    };
     assert_eq!(peers(&index.apply_namespace(other)), "");
     assert_eq!(peers(&index.delete_policy(&NamespacedName::new("n", "one"))), "");
     assert_eq!(peers(&index.delete_policy(&NamespacedName::new("n", "same"))), "n1 n2");
