@@ -7,6 +7,7 @@ mod lease;
 mod mode;
 mod pair;
 mod refused;
+mod second;
 mod taken;
 mod watchdog;
 mod world;
@@ -47,6 +48,7 @@ const SCENES: &[Scene] = &[
         "a node in gateway mode local sends by its own stack, and in mode shared again by OVN",
         mode::run,
     ),
+    ("second", "pods leave by a second uplink to the external gateways of their namespace", second::run),
     ("pair", "an address of a keepalived pair comes and goes, and is nobody's own", pair::keepalived),
     (
         "watchdog",

@@ -22,7 +22,7 @@ pub(super) const BRIDGE: &str = "breth0";
 /// Node port of the service, whose backend is the pod of n2.
 pub(super) const NODE_PORT: u16 = 30088;
 /// Port of the server outside.
-const OUTSIDE_PORT: u16 = 9000;
+pub(super) const OUTSIDE_PORT: u16 = 9000;
 
 pub(super) struct World<'a> {
     pub(super) bed: &'a Bed,

@@ -120,6 +120,14 @@ impl SecondUplink {
         self.flows.forget();
     }
 
+    /// Makes the node forward what comes by the bridge, as it does for the gateway bridge: services on its address there.
+    pub(super) fn forward(&self, gateway: &[FamilyGateway]) -> anyhow::Result<()> {
+        for address in self.addresses(gateway) {
+            super::host::forward(&self.taken.bridge, Family::of_net(&address))?;
+        }
+        Ok(())
+    }
+
     /// Records or restores the bridge's addresses and routes. Returns when to look again, if it must be looked again.
     pub(super) async fn follow(&mut self, metrics: &Metrics) -> anyhow::Result<Option<Instant>> {
         let Self { migration, taken, follower, .. } = self;

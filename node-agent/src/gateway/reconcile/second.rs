@@ -25,6 +25,7 @@ impl Worker {
         if let Some(at) = second.follow(&context.metrics).await? {
             self.look_again = Some(self.look_again.map_or(at, |other| other.min(at)));
         }
+        second.forward(&self.gateway.reach.families)?;
         for name in [&second.taken.bridge, &second.taken.uplink] {
             self.interfaces.extend(context.netlink.find(name).await?.map(|link| link.index));
         }

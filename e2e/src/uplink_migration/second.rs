@@ -1,0 +1,210 @@
+//! A second uplink, towards external gateways of pods: a wire of its own to the outside host, which is the gateway there. Pods of a namespace that
+//! names the gateway leave by it, with the node's address there, all others by the first uplink; and the node gets the interface back.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::world::{NODE_PORT, OUTSIDE_PORT, SOON, World};
+use crate::expect::Expect;
+use crate::objects::Objects;
+use testbed::cluster::config::{OUTSIDE_IP, OUTSIDE_IP_6, node_ip};
+use testbed::cluster::start_agent_with;
+use testbed::exec;
+use testbed::pod;
+use testbed::traffic::{Dial, Place, dial, summary};
+
+const NODE: &str = "n1";
+/// The outside host.
+const EXT: &str = "ext";
+/// The node's interface, and the bridge that takes its place.
+const WIRE: &str = "eth1";
+const BRIDGE: &str = "breth1";
+/// The other end of the wire.
+const FAR: &str = "wan1";
+/// Namespace of the pods that leave by it.
+const NAMESPACE: &str = "exgw";
+/// The external gateway.
+const GATEWAY: &str = "172.19.0.1";
+const GATEWAY_6: &str = "fd00:172:19::1";
+/// The node there.
+const OWN: &str = "172.19.0.2";
+const OWN_6: &str = "fd00:172:19::2";
+/// Another address of the node there.
+const OTHER: &str = "172.19.0.3";
+/// Connections whose packets are looked at.
+const CONNECTIONS: u32 = 100;
+
+pub(super) fn run(world: &World<'_>) -> Result<String> {
+    wire(world)?;
+    let outcome = refused(world).and_then(|()| scene(world));
+    agent(world, &[])?;
+    let given_back = given_back(world);
+    world.bed.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])?;
+    world.ip(EXT, &format!("link del {FAR}"))?;
+    outcome?;
+    given_back.map(|()| String::new())
+}
+
+fn wire(world: &World<'_>) -> Result<()> {
+    let pid = world.bed.host(NODE).init()?.pid;
+    world.ip(EXT, &format!("link add {FAR} type veth peer name {WIRE} netns {pid}"))?;
+    for (host, interface, addresses) in [(EXT, FAR, [GATEWAY, GATEWAY_6]), (NODE, WIRE, [OWN, OWN_6])] {
+        world.ip(host, &format!("link set {interface} up"))?;
+        let [four, six] = addresses;
+        world.ip(host, &format!("address add {four}/24 dev {interface}"))?;
+        world.ip(host, &format!("address add {six}/64 dev {interface} nodad"))?;
+    }
+    count_notes(world, EXT, "ingress", FAR)
+}
+
+/// Counts the IPv4 packets at an interface, and those with the reserved flag (RFC 791, 3.1), which inside Open vSwitch says that a packet
+/// carries the number of a note.
+fn count_notes(world: &World<'_>, host: &str, hook: &str, interface: &str) -> Result<()> {
+    let chain = format!("type filter hook {hook} device {interface} priority -100");
+    let counted = "ether type ip counter name every; ether type ip @nh,48,1 1 counter name noted";
+    world.nft(host, &format!("table netdev notes {{ counter noted {{}}; counter every {{}}; chain c {{ {chain}; {counted}; }}; }}"))
+}
+
+/// What was counted: all packets, and those with the flag.
+fn counted(world: &World<'_>, host: &str) -> Result<(u64, u64)> {
+    let mut command = world.bed.host(host).network_command("nft")?;
+    let said: Value = serde_json::from_str(&exec::output(
+        command.args(["-j", "list", "counters", "table", "netdev", "notes"]),
+    )?)?;
+    let packets = |name: &str| {
+        let counters = said["nftables"].as_array()?;
+        let counter = counters.iter().find(|object| object["counter"]["name"] == name)?;
+        counter["counter"]["packets"].as_u64()
+    };
+    packets("every").zip(packets("noted")).with_context(|| format!("no counters in {said}"))
+}
+
+/// Starts the agent of the node again, with these flags.
+fn agent(world: &World<'_>, flags: &[&str]) -> Result<()> {
+    world.bed.host(NODE).stop("node-agent", Duration::from_secs(10))?;
+    start_agent_with(world.bed, NODE, flags)
+}
+
+/// What cannot be a second uplink is told, with the flag.
+fn refused(world: &World<'_>) -> Result<()> {
+    for (interface, words) in [
+        ("eth0", "--exgw-interface eth0: it is the gateway's own interface"),
+        ("nosuch", "second uplink nosuch: no such interface"),
+    ] {
+        agent(world, &[&format!("--exgw-interface={interface}")])?;
+        world.eventually("the agent says so", || {
+            let told = world.bed.agent(NODE).page("/status")?;
+            ensure!(told.contains(words), "no {words:?} in {told}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn scene(world: &World<'_>) -> Result<()> {
+    let flag = format!("--exgw-interface={WIRE}");
+    agent(world, &[&flag])?;
+    let told = format!(r#""exgw-interface-id":"{BRIDGE}_{NODE}""#);
+    world.gateway_says(NODE, &[&told, &format!("{OWN}/24"), &format!("{OWN_6}/64")], &[])?;
+    world.bed.wait_node_ready(NODE)?;
+    pods(world)?;
+    gateways(world, Some(&format!("{GATEWAY},{GATEWAY_6}")), false)?;
+    by_second(world, OWN).context("once the namespace names its gateways")?;
+    node(world)?;
+    // By BFD the gateway, which does not know of it, is dead: its pods leave as others do.
+    gateways(world, Some(&format!("{GATEWAY},{GATEWAY_6}")), true)?;
+    leaves(world, OUTSIDE_IP, &node_ip(1).to_string()).context("with a gateway that is dead by BFD")?;
+    gateways(world, Some(&format!("{GATEWAY},{GATEWAY_6}")), false)?;
+    by_second(world, OWN).context("without BFD again")?;
+    // Another address there.
+    world.ip(NODE, &format!("address del {OWN}/24 dev {BRIDGE}"))?;
+    world.ip(NODE, &format!("address add {OTHER}/24 dev {BRIDGE}"))?;
+    world.gateway_says(NODE, &[&format!("{OTHER}/24")], &[&format!("{OWN}/24")])?;
+    by_second(world, OTHER).context("after another address there")?;
+    // Nothing depends on the agent, and OVS gets back what it forgets.
+    world.bed.host(NODE).kill("node-agent")?;
+    by_second(world, OTHER).context("without an agent")?;
+    start_agent_with(world.bed, NODE, &[&flag])?;
+    world.bed.host(NODE).restart("ovs-vswitchd")?;
+    by_second(world, OTHER).context("after OVS was started again")?;
+    unnoted(world)
+}
+
+/// A pod on the node in a namespace of its own.
+fn pods(world: &World<'_>) -> Result<()> {
+    let objects = Objects { bed: world.bed, namespace: NAMESPACE, heal: SOON, soon: SOON };
+    objects.make_namespace()?;
+    objects.apply(pod::with_image(world.bed, pod::manifest(NAMESPACE, "gated", Some(NODE)))?)?;
+    pod::wait_ready(world.bed, NAMESPACE, SOON)?;
+    leaves(world, OUTSIDE_IP, &node_ip(1).to_string()).context("before its namespace names a gateway")
+}
+
+/// Names the namespace's external gateways, or none, and whether they are watched by BFD.
+fn gateways(world: &World<'_>, gateways: Option<&str>, bfd: bool) -> Result<()> {
+    let annotations = json!({
+        "k8s.ovn.org/routing-external-gws": gateways,
+        "k8s.ovn.org/bfd-enabled": bfd.then_some(""),
+    });
+    let patch = json!({"metadata": {"annotations": annotations}}).to_string();
+    world.bed.kubectl(&["patch", "namespace", NAMESPACE, "--type=merge", "-p", &patch]).map(drop)
+}
+
+/// The pod reaches the server outside, which sees this client.
+fn leaves(world: &World<'_>, server: impl Into<std::net::IpAddr>, client: &str) -> Result<()> {
+    let pod = Place::Pod { node: NODE.to_owned(), namespace: NAMESPACE.to_owned(), name: "gated".to_owned() };
+    let expect = Expect::only(&format!("outside {client}"));
+    world.answers(pod, Dial::tcp(server, OUTSIDE_PORT), &expect)
+}
+
+/// The pod leaves by the second uplink, with the node's address there; a pod of another namespace does not.
+fn by_second(world: &World<'_>, own: &str) -> Result<()> {
+    leaves(world, OUTSIDE_IP, own)?;
+    leaves(world, OUTSIDE_IP_6, OWN_6)?;
+    world.reaches_outside("a", node_ip(1))
+}
+
+/// The node itself uses the interface as before, and is reached by it.
+fn node(world: &World<'_>) -> Result<()> {
+    let gateway: std::net::IpAddr = GATEWAY.parse()?;
+    let host = || Place::Host(NODE.to_owned());
+    world.answers(host(), Dial::tcp(gateway, OUTSIDE_PORT), &Expect::only(&format!("outside {OWN}")))?;
+    // Services on an address of the node that is not on the gateway bridge are the node's stack's to translate.
+    let own: std::net::IpAddr = OWN.parse()?;
+    let to = Dial::tcp(own, NODE_PORT).to_pod(world.bed).within(Duration::from_secs(1));
+    world.answers(Place::Host(EXT.to_owned()), to, &Expect::only("b 100.64.0.2"))
+}
+
+/// Packets have the numbers of notes where they leave OVS, and none has one on the wire.
+fn unnoted(world: &World<'_>) -> Result<()> {
+    let ports = world.bed.vsctl(NODE, &["list-ports", BRIDGE])?;
+    let inner = ports.lines().find(|port| !port.starts_with("patch-")).context("the bridge has no port")?;
+    if inner == WIRE {
+        // The interface itself is the port: notes are beside packets.
+        return Ok(());
+    }
+    count_notes(world, NODE, "egress", inner)?;
+    let pod = Place::Pod { node: NODE.to_owned(), namespace: NAMESPACE.to_owned(), name: "gated".to_owned() };
+    let attempts = dial(world.bed, &pod, Dial::tcp(OUTSIDE_IP, OUTSIDE_PORT).times(CONNECTIONS))?;
+    let (inside, outside) = (counted(world, NODE)?, counted(world, EXT)?);
+    ensure!(inside.1 > 0, "no packet of {} carried the number of a note: {}", inside.0, summary(&attempts));
+    ensure!(outside.0 > u64::from(CONNECTIONS), "only {} packets came by the wire", outside.0);
+    ensure!(outside.1 == 0, "{} of {} packets on the wire have the reserved flag", outside.1, outside.0);
+    Ok(())
+}
+
+/// The interface has its addresses again, and the cluster knows of no second uplink.
+fn given_back(world: &World<'_>) -> Result<()> {
+    world.gateway_says(NODE, &[r#""mode":"shared""#], &["exgw"])?;
+    world.bed.wait_node_ready(NODE)?;
+    let there = world.ip(NODE, &format!("-o address show dev {WIRE}"))?;
+    ensure!(there.contains("172.19.0.") && there.contains(OWN_6), "{there}");
+    let bridges = world.bed.vsctl(NODE, &["list-br"])?;
+    ensure!(!bridges.contains(BRIDGE), "{bridges}");
+    let mapped = world.bed.vsctl(NODE, &["get", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings"])?;
+    ensure!(!mapped.contains("exgw"), "{mapped}");
+    let switches = world.bed.nbctl(&["--bare", "--columns=name", "list", "logical_switch"])?;
+    ensure!(!switches.contains("exgw-"), "{switches}");
+    Ok(())
+}
