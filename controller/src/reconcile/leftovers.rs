@@ -346,7 +346,7 @@ impl Removal<'_> {
         ip.parse().is_ok_and(|ip: IpAddr| self.kept.values().any(|ways| ways.contains(&ip)))
     }
 
-    /// Static routes and policies have no marks: ours are those of the shapes that [`crate::plan::gateway`] writes.
+    /// Without marks, ours are the static routes and policies of the shapes that [`plan::gateway`] writes.
     fn routes(&mut self, owner: &RowKey, row: &nb::LogicalRouter) {
         let routes = self.view.snapshot().table::<nb::LogicalRouterStaticRoute>();
         for route in row.static_routes.iter().filter_map(|uuid| routes.get(uuid)) {

@@ -21,6 +21,8 @@ mod tests;
 #[cfg(test)]
 mod tests_definitions;
 #[cfg(test)]
+mod tests_external_gateways;
+#[cfg(test)]
 mod tests_networks;
 #[cfg(test)]
 mod tests_primary;
