@@ -27,6 +27,8 @@ struct Flags {
     #[arg(long, default_value = "auto")]
     gateway_interface: String,
     #[arg(long)]
+    exgw_interface: Option<String>,
+    #[arg(long)]
     gateway_next_hop: Option<String>,
     #[arg(long, value_enum, default_value_t)]
     gateway_mode: GatewayMode,
@@ -115,6 +117,15 @@ fn the_mode_of_a_gateway_has_two_flags_and_a_key() {
     assert_eq!(mode("run --node-name=n1", &file(&dir, "[gateway]\nmode=local\n")), Local);
     let in_file = file(&dir, "[gateway]\nmode=local\n");
     assert_eq!(mode("run --node-name=n1 --gateway-mode=shared", &in_file), Shared);
+}
+
+#[test]
+fn the_second_uplink_has_a_flag_and_a_key() {
+    let second = |line: &str, sources: &Sources| agent(line, sources).unwrap().0.exgw_interface;
+    assert_eq!(second("-init-node=n1 -exgw-interface=eth1", &Sources::default()).as_deref(), Some("eth1"));
+    let dir = tempfile::tempdir().unwrap();
+    let in_file = file(&dir, "[gateway]\negw-interface=eth2\n");
+    assert_eq!(second("run --node-name=n1", &in_file).as_deref(), Some("eth2"));
 }
 
 #[test]

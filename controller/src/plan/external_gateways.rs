@@ -51,7 +51,9 @@ pub fn pod_items(index: &Index, pod: &Pod, config: &Config) -> Vec<Item> {
     };
     let router = ovn_name::gateway_router(&pod.node);
     let port = uplink.router_port.as_str();
+    let mut families = BTreeMap::new();
     for (ip, gateway) in pairs(pod, gateways, &uplink) {
+        families.insert(Family::of(ip), ip);
         let (prefix, nexthop) = (IpNet::from(ip).to_string(), gateway.to_string());
         let row = gateway::route(&router, &prefix, &nexthop, Some("src-ip"), Some(port), &mut items)
             .with("options", map([("ecmp_symmetric_reply", "true")]))
@@ -69,7 +71,22 @@ pub fn pod_items(index: &Index, pod: &Pod, config: &Config) -> Vec<Item> {
         }
         items.push(row.into());
     }
+    for ip in families.into_values() {
+        items.extend(to_host(&router, &pod.node, ip, config).into_iter().flatten());
+    }
     items
+}
+
+/// The route back to the node's own stack, whose connections to services come from its masquerade address: as long as the routes of pods by
+/// their source, of which a route by destination goes first, so that answers of such pods do not go to their gateways.
+fn to_host(router: &str, node: &str, ip: IpAddr, config: &Config) -> Option<Vec<Item>> {
+    let masquerade = config.masquerade(ip)?;
+    let (prefix, nexthop) = (IpNet::from(masquerade.host).to_string(), masquerade.next_hop.to_string());
+    let port = ovn_name::router_to_external(node);
+    let mut items = Vec::new();
+    let row = gateway::route(router, &prefix, &nexthop, None, Some(&port), &mut items);
+    items.push(row.with("external_ids", map([(MARK, node)])).into());
+    Some(items)
 }
 
 /// The policies of a node in mode local whose pods have external gateways, and the sets of these pods' addresses.

@@ -112,6 +112,7 @@ fn scene(world: &World<'_>) -> Result<()> {
     pods(world)?;
     gateways(world, Some(&format!("{GATEWAY},{GATEWAY_6}")), false)?;
     by_second(world, OWN).context("once the namespace names its gateways")?;
+    inside(world)?;
     node(world)?;
     // By BFD the gateway, which does not know of it, is dead: its pods leave as others do.
     gateways(world, Some(&format!("{GATEWAY},{GATEWAY_6}")), true)?;
@@ -153,9 +154,8 @@ fn gateways(world: &World<'_>, gateways: Option<&str>, bfd: bool) -> Result<()> 
 
 /// The pod reaches the server outside, which sees this client.
 fn leaves(world: &World<'_>, server: impl Into<std::net::IpAddr>, client: &str) -> Result<()> {
-    let pod = Place::Pod { node: NODE.to_owned(), namespace: NAMESPACE.to_owned(), name: "gated".to_owned() };
     let expect = Expect::only(&format!("outside {client}"));
-    world.answers(pod, Dial::tcp(server, OUTSIDE_PORT), &expect)
+    world.answers(gated(), Dial::tcp(server, OUTSIDE_PORT), &expect)
 }
 
 /// The pod leaves by the second uplink, with the node's address there; a pod of another namespace does not.
@@ -163,6 +163,38 @@ fn by_second(world: &World<'_>, own: &str) -> Result<()> {
     leaves(world, OUTSIDE_IP, own)?;
     leaves(world, OUTSIDE_IP_6, OWN_6)?;
     world.reaches_outside("a", node_ip(1))
+}
+
+/// A service whose backend is the pod is reached by pods and by the nodes themselves as before, and the pod reaches the cluster: what stays
+/// inside does not go to the gateway.
+fn inside(world: &World<'_>) -> Result<()> {
+    world.apply(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "gated", "namespace": NAMESPACE},
+        "spec": {"selector": {"app": "gated"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    }))?;
+    let to = |address: std::net::IpAddr, port| {
+        Dial::tcp(address, port).to_pod(world.bed).within(Duration::from_secs(1))
+    };
+    let address = |object: &str, namespace, path| -> Result<std::net::IpAddr> {
+        Ok(world.bed.field(object, namespace, path)?.parse()?)
+    };
+    let service = address("service/gated", NAMESPACE, ".spec.clusterIP")?;
+    let client = address("pod/a", World::NAMESPACE, ".status.podIP")?;
+    let expect = Expect::only(&format!("gated {client}"));
+    world.answers(World::pod("a"), to(service, 80), &expect).context("from a pod")?;
+    for (node, client) in [(NODE, "100.64.0.2"), ("n2", "100.64.0.3")] {
+        let expect = Expect::only(&format!("gated {client}"));
+        let from = Place::Host(node.to_owned());
+        world.answers(from, to(service, 80), &expect).with_context(|| format!("from {node}"))?;
+    }
+    let peer = address("pod/b", World::NAMESPACE, ".status.podIP")?;
+    let own = address("pod/gated", NAMESPACE, ".status.podIP")?;
+    let expect = Expect::only(&format!("b {own}"));
+    world.answers(gated(), to(peer, 8080), &expect).context("to a pod of another node")
+}
+
+fn gated() -> Place {
+    Place::Pod { node: NODE.to_owned(), namespace: NAMESPACE.to_owned(), name: "gated".to_owned() }
 }
 
 /// The node itself uses the interface as before, and is reached by it.
@@ -185,8 +217,7 @@ fn unnoted(world: &World<'_>) -> Result<()> {
         return Ok(());
     }
     count_notes(world, NODE, "egress", inner)?;
-    let pod = Place::Pod { node: NODE.to_owned(), namespace: NAMESPACE.to_owned(), name: "gated".to_owned() };
-    let attempts = dial(world.bed, &pod, Dial::tcp(OUTSIDE_IP, OUTSIDE_PORT).times(CONNECTIONS))?;
+    let attempts = dial(world.bed, &gated(), Dial::tcp(OUTSIDE_IP, OUTSIDE_PORT).times(CONNECTIONS))?;
     let (inside, outside) = (counted(world, NODE)?, counted(world, EXT)?);
     ensure!(inside.1 > 0, "no packet of {} carried the number of a note: {}", inside.0, summary(&attempts));
     ensure!(outside.0 > u64::from(CONNECTIONS), "only {} packets came by the wire", outside.0);

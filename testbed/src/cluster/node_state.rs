@@ -101,7 +101,8 @@ fn without_kubelet(ruleset: &str) -> String {
             ["chain", name, "{"] => of_kubelet = of_iptables && name.starts_with("KUBE-"),
             _ => {}
         }
-        let frame = matches!(words[..], ["table" | "chain", ..] | ["type", "filter" | "nat" | "route", ..] | ["}"]);
+        let frame =
+            matches!(words[..], ["table" | "chain", ..] | ["type", "filter" | "nat" | "route", ..] | ["}"]);
         let to_kubelet = words.iter().any(|word| word.starts_with("KUBE-"));
         if !of_iptables || !(of_kubelet || frame || to_kubelet) {
             kept.push_str(line);
