@@ -1,4 +1,4 @@
-//! Annotations of Nodes and Pods. A value that can be read must be equal after writing and reading it again.
+//! Annotations of Nodes, Pods and Namespaces. A value that can be read must be equal after writing and reading it again.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -6,9 +6,10 @@ use std::net::IpAddr;
 
 use api::MacAddr;
 use api::annotation::{
-    AnnotationError, CLUSTER_NETWORK, ClusterNetwork, FamilyAddresses, GatewayConfigs, HOST_CIDRS,
-    L3_GATEWAY_CONFIG, NODE_CHASSIS_ID, NODE_ENCAP_IPS, NODE_ID, NODE_MASQUERADE_SUBNET, NODE_PRIMARY_IFADDR,
-    NODE_SUBNETS, NodeSubnets, POD_NETWORKS, POD_PATH, PodNetworks, USERSPACE_TSO, decode, encode,
+    AnnotationError, BFD_ENABLED, CLUSTER_NETWORK, ClusterNetwork, FamilyAddresses, GatewayConfigs,
+    HOST_CIDRS, L3_GATEWAY_CONFIG, NODE_CHASSIS_ID, NODE_ENCAP_IPS, NODE_ID, NODE_MASQUERADE_SUBNET,
+    NODE_PRIMARY_IFADDR, NODE_SUBNETS, NodeSubnets, POD_NETWORKS, POD_PATH, PodNetworks,
+    ROUTING_EXTERNAL_GWS, USERSPACE_TSO, decode, encode,
 };
 use controller::index::convert;
 use ipnet::IpNet;
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 /// Every key that a program reads.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     POD_NETWORKS,
     NODE_SUBNETS,
     NODE_ID,
@@ -30,6 +31,8 @@ const KEYS: [&str; 11] = [
     USERSPACE_TSO,
     CLUSTER_NETWORK,
     POD_PATH,
+    ROUTING_EXTERNAL_GWS,
+    BFD_ENABLED,
 ];
 
 /// Uses the text as the value of every annotation.
@@ -119,6 +122,10 @@ fn objects(text: &str) {
     let pod = json!({ "metadata": metadata, "spec": { "nodeName": "n1", "containers": [] } });
     let pod = convert::pod(serde_json::from_value(pod).unwrap()).unwrap();
     assert_eq!(pod.networks, Some(PodNetworks::default_of(text)));
+    let namespace = json!({ "metadata": { "name": "red", "annotations": annotations } });
+    let (namespace, problems) = convert::namespace(serde_json::from_value(namespace).unwrap()).unwrap();
+    assert!(namespace.external_gateways.ips.len() <= 32 && problems.len() <= 10);
+    assert!(problems.iter().all(|problem| problem.message.contains(ROUTING_EXTERNAL_GWS)), "{problems:?}");
 }
 
 /// Compares the controller's flags as an agent does: they must not differ from themselves, nor from their written form.

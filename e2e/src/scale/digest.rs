@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ovsdb_client::nb::{
-    Acl, AddressSet, ChassisTemplateVar, Copp, GatewayChassis, LoadBalancer, LoadBalancerGroup,
+    Acl, AddressSet, Bfd, ChassisTemplateVar, Copp, GatewayChassis, LoadBalancer, LoadBalancerGroup,
     LogicalRouter, LogicalRouterPolicy, LogicalRouterPort, LogicalRouterStaticRoute, LogicalSwitch,
     LogicalSwitchPort, Meter, Nat, PortGroup, StaticMacBinding,
 };
@@ -19,7 +19,7 @@ const VOLATILE: &[&str] = &["up", "status", "dynamic_addresses"];
 macro_rules! each_table {
     ($do:ident) => {
         $do! {
-            Acl, AddressSet, ChassisTemplateVar, Copp, GatewayChassis, LoadBalancer, LoadBalancerGroup,
+            Acl, AddressSet, Bfd, ChassisTemplateVar, Copp, GatewayChassis, LoadBalancer, LoadBalancerGroup,
             LogicalRouter, LogicalRouterPolicy, LogicalRouterPort, LogicalRouterStaticRoute, LogicalSwitch,
             LogicalSwitchPort, Meter, Nat, PortGroup, StaticMacBinding
         }

@@ -21,6 +21,8 @@ const EXT: &str = "ext";
 /// The node's interface, and the bridge that takes its place.
 const WIRE: &str = "eth1";
 const BRIDGE: &str = "breth1";
+/// Node port of a service whose backend leaves by it.
+const GATED_PORT: u16 = 30_090;
 /// The other end of the wire.
 const FAR: &str = "wan1";
 /// Namespace of the pods that leave by it.
@@ -170,7 +172,7 @@ fn by_second(world: &World<'_>, own: &str) -> Result<()> {
 fn inside(world: &World<'_>) -> Result<()> {
     world.apply(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "gated", "namespace": NAMESPACE},
-        "spec": {"selector": {"app": "gated"}, "ports": [{"port": 80, "targetPort": 8080}]},
+        "spec": {"type": "NodePort", "selector": {"app": "gated"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": GATED_PORT}]},
     }))?;
     let to = |address: std::net::IpAddr, port| {
         Dial::tcp(address, port).to_pod(world.bed).within(Duration::from_secs(1))
@@ -187,6 +189,11 @@ fn inside(world: &World<'_>) -> Result<()> {
         let from = Place::Host(node.to_owned());
         world.answers(from, to(service, 80), &expect).with_context(|| format!("from {node}"))?;
     }
+    let expect = Expect::only("gated 100.64.0.3");
+    let by_other = to(node_ip(2).into(), GATED_PORT);
+    world
+        .answers(Place::Host(EXT.to_owned()), by_other, &expect)
+        .context("from outside by the other node")?;
     let peer = address("pod/b", World::NAMESPACE, ".status.podIP")?;
     let own = address("pod/gated", NAMESPACE, ".status.podIP")?;
     let expect = Expect::only(&format!("b {own}"));

@@ -65,6 +65,8 @@ pub(crate) struct Server<'a> {
     ip: String,
     /// Directory of its certificate.
     tls: Option<PathBuf>,
+    /// Directory of the schemas of its image.
+    pub(crate) schemas: PathBuf,
     pub(crate) child: Option<Child>,
 }
 
@@ -84,6 +86,19 @@ impl<'a> Server<'a> {
         Self::start_in(network, base, servers, index, Some(tls.to_owned()))
     }
 
+    /// One that does not run yet.
+    pub(crate) fn new(network: &'a Network, base: &Path, servers: &str, index: usize) -> Self {
+        let ip = servers.split(',').nth(index).unwrap().to_owned();
+        Self {
+            network,
+            directory: base.join(&ip),
+            ip,
+            tls: None,
+            schemas: cache::file("ovs/share"),
+            child: None,
+        }
+    }
+
     fn start_in(
         network: &'a Network,
         base: &Path,
@@ -91,8 +106,8 @@ impl<'a> Server<'a> {
         index: usize,
         tls: Option<PathBuf>,
     ) -> Self {
-        let ip = servers.split(',').nth(index).unwrap().to_owned();
-        let mut server = Self { network, directory: base.join(&ip), ip, tls, child: None };
+        let mut server = Self::new(network, base, servers, index);
+        server.tls = tls;
         server.run(servers);
         server
     }
@@ -103,7 +118,7 @@ impl<'a> Server<'a> {
         [
             format!("--data-dir={}", dir("data")),
             format!("--run-dir={}", dir("run")),
-            format!("--schema-dir={}", cache::file("ovs/share").display()),
+            format!("--schema-dir={}", self.schemas.display()),
             format!("--tls-dir={tls}"),
         ]
     }
@@ -143,6 +158,15 @@ impl<'a> Server<'a> {
         ctl.args(["--timeout=5", "--no-leader-only", &format!("--db=unix:{}", socket.display())]);
         let out = ctl.args(args).output().unwrap();
         out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+
+    /// Version of the northbound database's schema.
+    pub(crate) fn schema_version(&self) -> String {
+        let mut ask = self.network.command("ovsdb-client");
+        let socket = format!("unix:{}", self.directory.join("run/ovnnb_db.sock").display());
+        let out =
+            ask.args(["--timeout=5", "get-schema-version", &socket, "OVN_Northbound"]).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
     }
 
     /// Whether it leads the cluster of a database.

@@ -150,6 +150,7 @@ fn label(table: &str, row: &Row) -> String {
         }
         ("Logical_Router_Policy", _) => format!("{} {}", get("priority"), get("match")),
         ("Static_MAC_Binding", _) => format!("{} {}", get("logical_port"), get("ip")),
+        ("BFD", _) => format!("{} {}", get("logical_port"), get("dst_ip")),
         ("Meter_Band", _) => format!("{} {} {}", get("action"), get("rate"), get("burst_size")),
         ("Connection", _) => get("target"),
         _ => match get("name") {
