@@ -33,20 +33,21 @@ const GATEWAY_6: &str = "fd00:172:19::1";
 /// The node there.
 const OWN: &str = "172.19.0.2";
 const OWN_6: &str = "fd00:172:19::2";
+const FLAG: &str = "--exgw-interface=eth1";
 /// Another address of the node there.
 const OTHER: &str = "172.19.0.3";
 /// Connections whose packets are looked at.
 const CONNECTIONS: u32 = 100;
 
 pub(super) fn run(world: &World<'_>) -> Result<String> {
-    wire(world)?;
     let outcome = refused(world).and_then(|()| scene(world));
     agent(world, &[])?;
     let given_back = given_back(world);
     world.bed.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])?;
-    world.ip(EXT, &format!("link del {FAR}"))?;
+    let lost = lost(world);
     outcome?;
-    given_back.map(|()| String::new())
+    given_back?;
+    lost.map(|()| String::new())
 }
 
 fn wire(world: &World<'_>) -> Result<()> {
@@ -91,9 +92,10 @@ fn agent(world: &World<'_>, flags: &[&str]) -> Result<()> {
 
 /// What cannot be a second uplink is told, with the flag.
 fn refused(world: &World<'_>) -> Result<()> {
+    // The last one comes, with its address, while the agent looks for it.
     for (interface, words) in [
-        ("eth0", "--exgw-interface eth0: it is the gateway's own interface"),
-        ("nosuch", "second uplink nosuch: no such interface"),
+        ("eth0", "--exgw-interface eth0: it needs eth0, which is the gateway's"),
+        (WIRE, "second uplink eth1: no such interface with an address"),
     ] {
         agent(world, &[&format!("--exgw-interface={interface}")])?;
         world.eventually("the agent says so", || {
@@ -101,13 +103,15 @@ fn refused(world: &World<'_>) -> Result<()> {
             ensure!(told.contains(words), "no {words:?} in {told}");
             Ok(())
         })?;
+        // It is a warning: everything else goes on.
+        world.bed.wait_node_ready(NODE)?;
+        world.reaches_outside("a", node_ip(1))?;
     }
     Ok(())
 }
 
 fn scene(world: &World<'_>) -> Result<()> {
-    let flag = format!("--exgw-interface={WIRE}");
-    agent(world, &[&flag])?;
+    wire(world)?;
     let told = format!(r#""exgw-interface-id":"{BRIDGE}_{NODE}""#);
     world.gateway_says(NODE, &[&told, &format!("{OWN}/24"), &format!("{OWN_6}/64")], &[])?;
     world.bed.wait_node_ready(NODE)?;
@@ -129,7 +133,7 @@ fn scene(world: &World<'_>) -> Result<()> {
     // Nothing depends on the agent, and OVS gets back what it forgets.
     world.bed.host(NODE).kill("node-agent")?;
     by_second(world, OTHER).context("without an agent")?;
-    start_agent_with(world.bed, NODE, &[&flag])?;
+    start_agent_with(world.bed, NODE, &[FLAG])?;
     world.bed.host(NODE).restart("ovs-vswitchd")?;
     by_second(world, OTHER).context("after OVS was started again")?;
     unnoted(world)
@@ -209,7 +213,10 @@ fn node(world: &World<'_>) -> Result<()> {
     let gateway: std::net::IpAddr = GATEWAY.parse()?;
     let host = || Place::Host(NODE.to_owned());
     world.answers(host(), Dial::tcp(gateway, OUTSIDE_PORT), &Expect::only(&format!("outside {OWN}")))?;
-    // Services on an address of the node that is not on the gateway bridge are the node's stack's to translate.
+    // Services on an address of the node that is not on the gateway bridge are the node's stack's to translate and to forward.
+    exec::output(
+        world.bed.host(NODE).network_command("sysctl")?.arg(format!("net.ipv4.conf.{BRIDGE}.forwarding=1")),
+    )?;
     let own: std::net::IpAddr = OWN.parse()?;
     let to = Dial::tcp(own, NODE_PORT).to_pod(world.bed).within(Duration::from_secs(1));
     world.answers(Place::Host(EXT.to_owned()), to, &Expect::only("b 100.64.0.2"))
@@ -232,12 +239,26 @@ fn unnoted(world: &World<'_>) -> Result<()> {
     Ok(())
 }
 
+/// An interface that is gone while it is the second uplink leaves nothing behind once the flag is gone too.
+fn lost(world: &World<'_>) -> Result<()> {
+    agent(world, &[FLAG])?;
+    world.gateway_says(NODE, &["exgw-interface-id"], &[])?;
+    world.ip(EXT, &format!("link del {FAR}"))?;
+    agent(world, &[])?;
+    nothing_left(world)
+}
+
 /// The interface has its addresses again, and the cluster knows of no second uplink.
 fn given_back(world: &World<'_>) -> Result<()> {
-    world.gateway_says(NODE, &[r#""mode":"shared""#], &["exgw"])?;
-    world.bed.wait_node_ready(NODE)?;
+    nothing_left(world)?;
     let there = world.ip(NODE, &format!("-o address show dev {WIRE}"))?;
     ensure!(there.contains("172.19.0.") && there.contains(OWN_6), "{there}");
+    Ok(())
+}
+
+fn nothing_left(world: &World<'_>) -> Result<()> {
+    world.gateway_says(NODE, &[r#""mode":"shared""#], &["exgw"])?;
+    world.bed.wait_node_ready(NODE)?;
     let bridges = world.bed.vsctl(NODE, &["list-br"])?;
     ensure!(!bridges.contains(BRIDGE), "{bridges}");
     let mapped = world.bed.vsctl(NODE, &["get", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings"])?;

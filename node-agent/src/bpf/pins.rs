@@ -6,7 +6,7 @@
 //! <dir>/xdp/xdp_uplink-<ifindex>           the XDP program on the uplink
 //! <dir>/host/<program>-<ifindex>           what is attached to the interfaces of the node itself
 //! <dir>/physical/<program>-<ifindex>       what is attached to interfaces that lead to physical networks
-//! <dir>/second-uplink/<program>-<ifindex>  what is attached to the second uplink (interposed mode)
+//! <dir>/second-uplink/<program>-<ifindex>  what is attached to the second uplink, in interposed mode alone
 //! <dir>/endpoints/<id>/<program>-<ifindex> what is attached for an interface of a pod
 //! ```
 //! Links are beside the maps, not below the layout: a link outlives a change of layout, its program is replaced.
@@ -97,8 +97,7 @@ impl Pins {
 
     /// Creates the directories; existing ones are kept.
     pub(super) fn create(&self) -> Result<(), Error> {
-        let linked = [self.uplink(), self.second_uplink(), self.host(), self.physical(), self.endpoints()];
-        for dir in [self.maps()].into_iter().chain(linked) {
+        for dir in [self.maps(), self.uplink(), self.host(), self.physical(), self.endpoints()] {
             create_dir(&dir)?;
         }
         Ok(())

@@ -40,6 +40,7 @@ impl Programs {
         // Not of the fast path: nothing is looked up or learned for it.
         self.write_entries(ifindex, mode, Port { slot, ..Port::default() })?;
         let dir = self.pins.second_uplink();
+        pins::create_dir(&dir)?;
         let wanted = hooks(Kind::Pod, ifindex, mode);
         for hook in &wanted {
             links::ensure(&mut self.ebpf, &dir, *hook, self.uplink_via)?;
@@ -63,10 +64,7 @@ impl Programs {
     /// What could not be removed.
     pub fn clear_second_uplink(&mut self) -> Result<(), Failures> {
         let mut failures = Failures(Vec::new());
-        let dir = self.pins.second_uplink();
-        for place in failures.note(pins::places(&dir)).unwrap_or_default() {
-            failures.note(links::remove(&dir, place));
-        }
+        links::remove_dir(&self.pins.second_uplink(), &mut failures);
         if let Some(SecondUplink { ifindex, mode, slot }) = self.second_uplink.take() {
             for stale in interfaces(ifindex, mode) {
                 failures.note(self.clear_entry(stale));
@@ -94,6 +92,6 @@ impl Programs {
         for place in places {
             links::remove(&dir, place)?;
         }
-        Ok(())
+        pins::remove_dir(&dir)
     }
 }

@@ -12,6 +12,7 @@ use super::cache::PhysicalPort;
 use super::eligibility::physical::{self as rules, BridgePort, Link, Way};
 use super::state::view::View;
 use super::state::{Exclusions, Shared};
+use crate::attach;
 
 /// What was found of all of them.
 #[derive(Debug, Default)]
@@ -28,6 +29,15 @@ struct Found {
     way: Result<Way, String>,
     /// OpenFlow ports of br-int that lead to the bridge.
     inner: Vec<u32>,
+}
+
+impl Found {
+    /// Whether its port is the shim of a second uplink, to which the gateway attaches the programs.
+    fn is_interposed(&self) -> bool {
+        let uplink = self.bridge.external_ids.get("bridge-uplink");
+        let shim = uplink.map(|uplink| attach::shim_ovs_end(uplink));
+        self.way.as_ref().is_ok_and(|way| Some(&way.interface.name) == shim.as_ref())
+    }
 }
 
 impl View {
@@ -112,6 +122,9 @@ impl View {
         let mut all = Physical::default();
         for name in self.physical_bridges().into_iter().chain(self.second_bridge()) {
             let Some(found) = self.found(&name) else { continue };
+            if found.is_interposed() {
+                continue;
+            }
             let path = self.look(shared, &found, exclusions, queues, &mut all.interfaces).await;
             all.paths.extend(found.inner.iter().map(|port| (*port, path.clone())));
         }

@@ -82,8 +82,10 @@ pub struct Context {
 pub struct Gateway {
     context: Context,
     taken: Taken,
-    /// The second uplink.
+    /// The second uplink, if it is there already.
     second: Option<Taken>,
+    /// A second uplink of before that could not be given back.
+    second_left: Option<String>,
     /// How the node reaches the outside.
     pub reach: Reach,
     /// Next hops of the bridge's default routes when the gateway was set up.
@@ -152,8 +154,12 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
     let config = Arc::clone(&context.config);
     let masquerade = masquerade_ranges(&config)?;
     let migration = migration(&context, &masquerade);
+    // Before the first one, which may be an interface that was the second one until now.
+    let second_left = second_uplink::release_unwanted(&migration, &context).await.err();
+    let second_left =
+        second_left.map(|error| format!("second uplink of before is not given back: {error:#}"));
     let taken = migration.take(&config.gateway_interface).await?;
-    let second = second_uplink::take(&migration, &context, &taken, &families(&config)).await?;
+    let second = second_uplink::resume(&migration, &context, &taken, &families(&config)).await;
     let seen = migration.observe(&taken.journal).await?;
     let seen = seen.with_context(|| format!("bridge {} no longer exists", taken.bridge))?;
     let addresses = taken.addresses();
@@ -191,8 +197,17 @@ pub async fn setup(context: Context) -> anyhow::Result<Gateway> {
         second_bridge: second.as_ref().map(|second| second.bridge.clone()),
     };
     let chassis = chassis::ensure(&context.ovs, &chassis_config, None).await?;
-    let gateway =
-        Gateway { taken, second, reach, hops: seen.hops, chassis, chassis_config, masquerade, context };
+    let gateway = Gateway {
+        taken,
+        second,
+        second_left,
+        reach,
+        hops: seen.hops,
+        chassis,
+        chassis_config,
+        masquerade,
+        context,
+    };
     gateway.ensure_host().await?;
     Ok(gateway)
 }

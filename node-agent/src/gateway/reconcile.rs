@@ -3,11 +3,11 @@
 
 mod bridge;
 mod flows;
+mod kernel;
 mod local;
 mod second;
 
 use super::uplink::follow::Follower;
-use super::uplink::snapshot as saved;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,16 +16,10 @@ use anyhow::Context as _;
 use api::addr::{Family, Masquerade};
 use api::{annotation, ovn_name};
 use futures::StreamExt;
-use futures::channel::mpsc::UnboundedReceiver;
 use ipnet::IpNet;
 use kube::Client;
 use ovsdb_client::vswitch::{Interface, OpenVSwitch};
 use ovsdb_client::{Change, Row, RowChange};
-use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::address::AddressScope;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use rtnetlink::sys::SocketAddr;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -48,6 +42,7 @@ use crate::kube::cluster_network::{self, Difference};
 use crate::kube::host_ports::HostPorts;
 use crate::kube::node_annotations::{self, NodeFacts};
 use crate::ovs::{chassis, mappings};
+use second::Missing;
 
 /// Debounce time for events.
 const GATHER: Duration = Duration::from_millis(10);
@@ -123,7 +118,7 @@ pub async fn run(
         }
     };
     tokio::pin!(keep_session);
-    let mut worker = Worker::new(gateway.clone(), outlet);
+    let mut worker = Worker::new(gateway.clone(), client, outlet);
     let mut keep_warm = tokio::time::interval(tunnels::REFRESH);
     let mut check = tokio::time::interval(rulesets::CHECK);
     let mut due = Some(Instant::now());
@@ -225,6 +220,10 @@ struct Worker {
     names: Names,
     follower: Follower,
     second: Option<SecondUplink>,
+    /// The second uplink, where it is not there yet.
+    missing: Missing,
+    /// The cluster's API.
+    client: Client,
     /// When to check the bridge again.
     look_again: Option<Instant>,
     /// Indexes of the interfaces whose routes matter.
@@ -267,7 +266,7 @@ impl FamilyGateway {
 }
 
 impl Worker {
-    fn new(gateway: Gateway, outlet: Outlet<Announcement>) -> Self {
+    fn new(gateway: Gateway, client: Client, outlet: Outlet<Announcement>) -> Self {
         let config = &gateway.context.config;
         let names = Names {
             bridge: gateway.taken.bridge.clone(),
@@ -301,6 +300,8 @@ impl Worker {
                 .second
                 .clone()
                 .map(|taken| SecondUplink::new(&gateway.migration(), &gateway.context, taken)),
+            missing: Missing::default(),
+            client,
             look_again: None,
             interfaces: BTreeSet::new(),
             warnings: Vec::new(),
@@ -330,50 +331,6 @@ impl Worker {
         match (change.old::<OpenVSwitch>(), change.new_row::<OpenVSwitch>()) {
             (Some(old), Some(new)) => old.external_ids != new.external_ids || old.bridges != new.bridges,
             _ => true,
-        }
-    }
-
-    /// Whether a kernel notification, or one of those queued behind it, matters.
-    fn kernel_event(
-        &mut self,
-        first: NetlinkMessage<RouteNetlinkMessage>,
-        rest: &mut UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
-    ) -> bool {
-        let mut dirty = self.matters(&first);
-        while let Ok((message, _)) = rest.try_recv() {
-            dirty |= self.matters(&message);
-        }
-        dirty
-    }
-
-    fn matters(&mut self, message: &NetlinkMessage<RouteNetlinkMessage>) -> bool {
-        let inner = match &message.payload {
-            NetlinkPayload::InnerMessage(inner) => inner,
-            // Notifications were lost: the bridge may have been down, and its routes lost with that.
-            NetlinkPayload::Overrun(_) => {
-                self.follower.disturb();
-                self.second.iter_mut().for_each(|second| second.follower.disturb());
-                return true;
-            }
-            _ => return false,
-        };
-        match inner {
-            RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link) => {
-                let Some(name) = name_of(link) else { return false };
-                let gone = matches!(inner, RouteNetlinkMessage::DelLink(_));
-                if gone || !link.header.flags.contains(LinkFlags::Up) {
-                    self.went_down(name);
-                }
-                self.has(name)
-            }
-            RouteNetlinkMessage::NewAddress(address) | RouteNetlinkMessage::DelAddress(address) => {
-                address.header.scope == AddressScope::Universe
-            }
-            RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
-                saved::oif(route).is_none_or(|index| self.interfaces.contains(&index))
-            }
-            RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => true,
-            _ => false,
         }
     }
 
@@ -584,7 +541,7 @@ impl Worker {
         let mut warnings = self.warnings.clone();
         warnings.extend(self.physical_networks().warnings);
         warnings.extend(self.firewall.clone());
-        warnings.extend(self.second.as_ref().and_then(SecondUplink::too_small));
+        warnings.extend(self.second_warnings());
         let new = Status { flows, management_port, failures, warnings, peers, network };
         status.send_if_modified(|old| {
             if *old == new {
@@ -597,11 +554,4 @@ impl Worker {
             true
         });
     }
-}
-
-fn name_of(link: &LinkMessage) -> Option<&str> {
-    link.attributes.iter().find_map(|a| match a {
-        LinkAttribute::IfName(name) => Some(name.as_str()),
-        _ => None,
-    })
 }

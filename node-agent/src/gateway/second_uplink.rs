@@ -8,7 +8,7 @@ use api::addr::Family;
 use api::ovn_name;
 use ipnet::IpNet;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::bridge::openflow_port;
 use super::flow_writer::FlowWriter;
@@ -17,7 +17,9 @@ use super::uplink::follow::{Follower, Verdict};
 use super::uplink::journal::Store;
 use super::uplink::migration::{Migration, Taken};
 use super::uplink::role::Role;
+use super::uplink::trial::Trial;
 use super::{Context, FamilyGateway};
+use crate::attach;
 use crate::kube::node_annotations::SecondUplinkFacts;
 use crate::metrics::Metrics;
 
@@ -52,40 +54,89 @@ pub(super) async fn release(gateway: &Migration, context: &Context) -> anyhow::R
     migration.release().await
 }
 
-/// Makes the bridge of the second uplink, if one is named; gives back one that no flag names any more.
+/// Gives back a second uplink that no flag names any more.
 ///
 /// # Errors
-/// The interface cannot be a second uplink, or a step of its migration failed.
-pub(super) async fn take(
+/// As [`release`].
+pub(super) async fn release_unwanted(gateway: &Migration, context: &Context) -> anyhow::Result<()> {
+    let wanted = context.config.exgw_interface.as_deref();
+    let before = migration(gateway, context).store.load()?;
+    if before.is_some_and(|old| wanted.is_none_or(|name| name != old.uplink && name != old.bridge)) {
+        Trial::end(&context.config.state_dir, Role::Second)?;
+        release(gateway, context).await?;
+    }
+    Ok(())
+}
+
+/// Goes on with the second uplink of an agent before this one; `None`: there was none, or it is no longer there.
+pub(super) async fn resume(
     gateway: &Migration,
     context: &Context,
     first: &Taken,
     families: &[Family],
-) -> anyhow::Result<Option<Taken>> {
-    let migration = migration(gateway, context);
-    let wanted = context.config.exgw_interface.as_deref();
-    let before = migration.store.load()?;
-    if before.is_some_and(|old| wanted.is_none_or(|name| name != old.uplink && name != old.bridge)) {
-        release(gateway, context)
-            .await
-            .context("the second uplink of before, which no flag names any more")?;
+) -> Option<Taken> {
+    context.config.exgw_interface.as_ref()?;
+    if Trial::would_begin(&context.config.state_dir, Role::Second).unwrap_or(true) {
+        return None;
     }
-    let Some(name) = wanted else { return Ok(None) };
-    anyhow::ensure!(
-        name != first.uplink && name != first.bridge && name != first.port,
-        "{} {name}: it is the gateway's own interface; name another one, or leave the flag out",
-        Role::Second.flag()
-    );
-    let taken = migration.take(name).await?;
-    if one_of_each(&taken.addresses(), families).is_empty() {
-        let names: Vec<&str> = families.iter().map(|family| family.name()).collect();
+    let taken = match check(gateway, context, first, families).await {
+        Ok(()) => take(gateway, context).await,
+        Err(error) => Err(error),
+    };
+    taken.inspect_err(|error| warn!(error = format!("{error:#}"), "second uplink is no longer there")).ok()
+}
+
+/// Whether the flag names an interface that can be the second uplink.
+///
+/// # Errors
+/// It does not, or the kernel cannot be asked.
+pub(super) async fn check(
+    gateway: &Migration,
+    context: &Context,
+    first: &Taken,
+    families: &[Family],
+) -> anyhow::Result<()> {
+    let migration = migration(gateway, context);
+    let name = context.config.exgw_interface.as_deref().context("no second uplink is named")?;
+    let (uplink, bridge) = migration.names(name)?;
+    if let Some(taken) = in_use(&uplink, &bridge, first) {
         anyhow::bail!(
-            "{} {name}: no {} address, but --cluster-subnets has CIDRs of that family",
-            Role::Second.interface(),
-            names.join(" or ")
+            "{} {name}: it needs {taken}, which is the gateway's; name another interface, or leave the flag out",
+            Role::Second.flag()
         );
     }
-    Ok(Some(taken))
+    let mut addresses = Vec::new();
+    for interface in [&uplink, &bridge] {
+        if let Some(link) = migration.netlink.find(interface).await? {
+            addresses.extend(migration.look_at(&link).await?.0.iter().map(|saved| saved.address));
+        }
+    }
+    let names: Vec<&str> = families.iter().map(|family| family.name()).collect();
+    anyhow::ensure!(
+        !one_of_each(&addresses, families).is_empty(),
+        "{} {name}: no such interface with an address of {}, the families of --cluster-subnets; set one, or name another with {}",
+        Role::Second.interface(),
+        names.join(" or "),
+        Role::Second.flag()
+    );
+    Ok(())
+}
+
+/// Makes the bridge of a second uplink that [`check`] finds fit.
+///
+/// # Errors
+/// A step of the migration failed; then it is undone.
+pub(super) async fn take(gateway: &Migration, context: &Context) -> anyhow::Result<Taken> {
+    let name = context.config.exgw_interface.as_deref().context("no second uplink is named")?;
+    migration(gateway, context).take(name).await
+}
+
+/// The name that a second uplink would have in common with the gateway: names of interfaces are cut to 15 characters.
+fn in_use(uplink: &str, bridge: &str, first: &Taken) -> Option<String> {
+    let shim = |uplink: &str| [attach::shim_agent_end(uplink), attach::shim_ovs_end(uplink)];
+    let of = |uplink: &str, bridge: &str| [[uplink.to_owned(), bridge.to_owned()], shim(uplink)].concat();
+    let of_first = of(&first.uplink, &first.bridge);
+    of(uplink, bridge).into_iter().find(|name| of_first.contains(name))
 }
 
 /// The first address of each family.
@@ -118,14 +169,6 @@ impl SecondUplink {
     /// Call after a restart of OVS: its flows are lost.
     pub(super) fn lost_flows(&mut self) {
         self.flows.forget();
-    }
-
-    /// Makes the node forward what comes by the bridge, as it does for the gateway bridge: services on its address there.
-    pub(super) fn forward(&self, gateway: &[FamilyGateway]) -> anyhow::Result<()> {
-        for address in self.addresses(gateway) {
-            super::host::forward(&self.taken.bridge, Family::of_net(&address))?;
-        }
-        Ok(())
     }
 
     /// Records or restores the bridge's addresses and routes. Returns when to look again, if it must be looked again.
@@ -227,6 +270,30 @@ impl SecondUplink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::uplink::journal::{Found, Journal};
+    use crate::gateway::uplink::migration::bridge_name;
+
+    #[test]
+    fn interfaces_whose_names_are_cut_to_the_same_are_not_both_uplinks() {
+        let found = Found {
+            mac: "02:42:ac:12:00:02".parse().unwrap(),
+            mtu: 1500,
+            promiscuous: false,
+            group: 0,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+        };
+        let first = |uplink: &str| {
+            let bridge = bridge_name(uplink);
+            let journal = Journal::new(uplink, &bridge, false, found.clone()).unwrap();
+            Taken { port: uplink.to_owned(), uplink: uplink.to_owned(), bridge, journal }
+        };
+        let in_use = |name: &str, of: &str| in_use(name, &bridge_name(name), &first(of));
+        assert_eq!(in_use("eth1", "eth0"), None);
+        assert_eq!(in_use("eth0", "eth0").as_deref(), Some("eth0"));
+        assert_eq!(in_use("enp129s0f0.101", "enp129s0f0.100").as_deref(), Some("brenp129s0f0.10"));
+        assert_eq!(in_use("enp129s0f0np1", "enp129s0f0np0").as_deref(), Some("sa-enp129s0f0np"));
+    }
 
     #[test]
     fn one_address_of_each_family_of_the_cluster_is_told() {

@@ -33,7 +33,7 @@ impl Migration {
                 self.netlink.put_saved_address(bridge.index, &bridge.name, &address).await?;
             }
             self.netlink.take_saved_address(uplink.index, &uplink.name, &address).await?;
-            warn!(uplink = uplink.name, %address, "another process added it to the uplink; moving it to the gateway bridge");
+            warn!(uplink = uplink.name, %address, "another process added it to the uplink; moving it to the {}", self.store.role().bridge());
             count += 1;
         }
         let (_, there) = self.look_at(&bridge).await?;
@@ -44,7 +44,7 @@ impl Migration {
                 self.netlink.put_usable_route(bridge.index, &bridge.name, &route).await?;
             }
             self.netlink.take_saved_route(uplink.index, &uplink.name, &route).await?;
-            warn!(uplink = uplink.name, %route, "another process added it to the uplink; moving it to the gateway bridge");
+            warn!(uplink = uplink.name, %route, "another process added it to the uplink; moving it to the {}", self.store.role().bridge());
             count += 1;
         }
         Ok(count)

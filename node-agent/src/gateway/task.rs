@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::attach::Attach;
 use crate::config::Config;
+use crate::gateway::uplink::role::Role;
 use crate::gateway::uplink::trial::Trial;
 use crate::gateway::{self, Context, Status};
 use crate::kube::announce::{Announcement, Outlet};
@@ -15,6 +16,8 @@ use crate::node::Node;
 
 /// Name of the node condition.
 const GATEWAY: &str = "gateway";
+/// Name of the warning about a second uplink that was given back.
+const SECOND: &str = "second-uplink";
 
 /// Retry delays in seconds; the last one repeats.
 const WAITS: [u64; 4] = [1, 2, 5, 10];
@@ -43,7 +46,12 @@ pub(crate) fn context(config: &Arc<Config>, node: &Node) -> Context {
 }
 
 /// Sets up and reconciles the gateway; errors are reported and retried. Never returns.
-pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, outlet: Outlet<Announcement>) {
+pub(crate) async fn keep(
+    node: Node,
+    mut context: Context,
+    client: kube::Client,
+    outlet: Outlet<Announcement>,
+) {
     let mut waits = WAITS.into_iter().chain(std::iter::repeat(WAITS[3]));
     let mut given_back = 0;
     loop {
@@ -54,6 +62,11 @@ pub(crate) async fn keep(node: Node, context: Context, client: kube::Client, out
                 node.health.not_met(GATEWAY, give_back(&node, &context, wait).await);
                 tokio::time::sleep(wait).await;
                 until_answers(&client).await;
+                continue;
+            }
+            Ok(Ended::SecondGivenBack) => {
+                context = without_second(&context);
+                node.health.warning(SECOND, Some(given_back_second(&context)));
                 continue;
             }
             Ok(Ended::Parts) => ("ended".to_owned(), waits.next()),
@@ -70,6 +83,8 @@ enum Ended {
     Parts,
     /// The API server could not be reached through the bridge, so the migration must be undone.
     GivenBack,
+    /// The same after the migration of the second uplink.
+    SecondGivenBack,
 }
 
 async fn attempt(
@@ -80,30 +95,56 @@ async fn attempt(
 ) -> anyhow::Result<Ended> {
     node.health.not_met(GATEWAY, "being set up");
     let config = Arc::clone(&context.config);
-    if Trial::would_begin(&config.state_dir, config.exgw_interface.is_some())? && answers(&client).await {
-        Trial::begin(&config.state_dir)?;
+    if Trial::would_begin(&config.state_dir, Role::Gateway)? && answers(&client).await {
+        Trial::begin(&config.state_dir, Role::Gateway)?;
     }
     let gateway = gateway::setup(context).await?;
-    let trial = Trial::under_way(&config.state_dir).filter(|_| !gateway.is_adopted());
+    let trial = Trial::under_way(&config.state_dir, Role::Gateway).filter(|_| !gateway.is_adopted());
     let (sender, receiver) = watch::channel(Status::default());
     tokio::select! {
         done = gateway::run(gateway, client.clone(), outlet, sender) => done.map(|()| Ended::Parts),
         () = report(node, receiver) => Ok(Ended::Parts),
-        failed = failed(trial, &config, &client) => failed.map(|()| Ended::GivenBack),
+        failed = failed(trial, Role::Gateway, &config, &client) => failed.map(|()| Ended::GivenBack),
+        failed = second_failed(&config, &client) => failed.map(|()| Ended::SecondGivenBack),
     }
 }
 
 /// Returns `Ok` when the trial has failed. Never returns without a trial or after a successful one.
-async fn failed(trial: Option<Trial>, config: &Config, client: &kube::Client) -> anyhow::Result<()> {
-    if let Some(trial) = trial {
-        let left = trial.left(config.api_patience())?;
-        if tokio::time::timeout(left, until_answers(client)).await.is_err() {
-            return Ok(());
-        }
-        tracing::info!("the API server responds through the gateway bridge");
-        Trial::end(&config.state_dir)?;
+async fn failed(
+    trial: Option<Trial>,
+    role: Role,
+    config: &Config,
+    client: &kube::Client,
+) -> anyhow::Result<()> {
+    if let Some(trial) = trial
+        && !judged(&trial, role, config, client).await?
+    {
+        return Ok(());
     }
     std::future::pending().await
+}
+
+/// Waits for the end of a trial: whether the API server has answered in it.
+async fn judged(trial: &Trial, role: Role, config: &Config, client: &kube::Client) -> anyhow::Result<bool> {
+    let left = trial.left(config.api_patience())?;
+    let answered = tokio::time::timeout(left, until_answers(client)).await.is_ok();
+    if answered {
+        tracing::info!("the API server responds through the {}", role.bridge());
+        Trial::end(&config.state_dir, role)?;
+    }
+    Ok(answered)
+}
+
+/// Returns `Ok` when the trial of a second uplink has failed, which may begin at any time. Never returns otherwise.
+async fn second_failed(config: &Config, client: &kube::Client) -> anyhow::Result<()> {
+    loop {
+        if let Some(trial) = Trial::under_way(&config.state_dir, Role::Second)
+            && !judged(&trial, Role::Second, config, client).await?
+        {
+            return Ok(());
+        }
+        tokio::time::sleep(PROBES).await;
+    }
 }
 
 async fn until_answers(client: &kube::Client) {
@@ -113,7 +154,7 @@ async fn until_answers(client: &kube::Client) {
 }
 
 /// Whether the API server responds, with any status.
-async fn answers(client: &kube::Client) -> bool {
+pub(super) async fn answers(client: &kube::Client) -> bool {
     match tokio::time::timeout(ANSWER, client.apiserver_version()).await {
         Ok(Ok(_) | Err(kube::Error::Api(_))) => true,
         Ok(Err(error)) => {
@@ -122,6 +163,23 @@ async fn answers(client: &kube::Client) -> bool {
         }
         Err(_elapsed) => false,
     }
+}
+
+/// The context of an agent that was started without a second uplink: the next attempt gives it back, and goes on without it.
+fn without_second(context: &Context) -> Context {
+    let config = Config { exgw_interface: None, ..(*context.config).clone() };
+    Context { config: Arc::new(config), ..context.clone() }
+}
+
+/// The message about a second uplink that is given back.
+fn given_back_second(context: &Context) -> String {
+    let patience = context.config.api_patience();
+    let why = format!(
+        "second uplink: the API server answered before its bridge took its place, and not for {patience:?} since; it is given back, and \
+         tried again when the agent starts"
+    );
+    tracing::error!("{why}");
+    why
 }
 
 /// Undoes the uplink migration; returns the message to report.
@@ -140,7 +198,7 @@ async fn give_back(node: &Node, context: &Context, wait: Duration) -> String {
         tokio::time::sleep(Duration::from_secs(wait)).await;
         done = gateway::cleanup(context.clone()).await;
     }
-    match done.and_then(|()| Trial::end(&context.config.state_dir)) {
+    match done.and_then(|()| Trial::end(&context.config.state_dir, Role::Gateway)) {
         Ok(()) => format!("{why}; uplink restored"),
         Err(error) => format!("{why}; {error:#}"),
     }

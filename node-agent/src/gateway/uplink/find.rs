@@ -76,11 +76,17 @@ pub struct Candidate<'a> {
 }
 
 /// Why an interface cannot be the uplink; `None` if it can.
-pub fn unfit(candidate: &Candidate<'_>, addresses: &[SavedAddress], leases: Leases) -> Option<String> {
+pub fn unfit(
+    role: Role,
+    candidate: &Candidate<'_>,
+    addresses: &[SavedAddress],
+    leases: Leases,
+) -> Option<String> {
     let name = candidate.name;
     if let Some((above, kind)) = candidate.port_of.filter(|(_, kind)| *kind != "openvswitch") {
         return Some(format!(
-            "{name} is a port of {above} ({kind}), which receives its packets; set --gateway-interface to {above}"
+            "{name} is a port of {above} ({kind}), which receives its packets; set {} to {above}",
+            role.flag()
         ));
     }
     if candidate.kind == Some("ipvlan") {
@@ -126,7 +132,7 @@ pub async fn look(
         fail_over_mac: policy.as_deref().map(str::trim),
         manager,
     };
-    match unfit(&candidate, addresses, leases) {
+    match unfit(role, &candidate, addresses, leases) {
         Some(reason) => bail!("{} {}: {reason}", role.interface(), link.name),
         None => Ok(()),
     }
@@ -195,33 +201,42 @@ mod tests {
         let leased = SavedAddress { leased: true, ..address("10.0.0.5/24") };
         let all = [address("10.0.0.6/24"), leased];
         let eth0 = Candidate { name: "eth0", manager: Some("systemd-networkd"), ..Candidate::default() };
-        let reason = unfit(&eth0, &all, Leases::Refuse).unwrap();
+        let reason = unfit(Role::Gateway, &eth0, &all, Leases::Refuse).unwrap();
         assert!(
             reason.contains("10.0.0.5/24") && reason.contains("systemd-networkd would renew it"),
             "{reason}"
         );
-        assert_eq!(unfit(&eth0, &all, Leases::Keep), None);
-        assert_eq!(unfit(&eth0, &all[..1], Leases::Refuse), None);
+        assert_eq!(unfit(Role::Gateway, &eth0, &all, Leases::Keep), None);
+        assert_eq!(unfit(Role::Gateway, &eth0, &all[..1], Leases::Refuse), None);
     }
 
     #[test]
     fn a_port_of_another_and_a_bond_whose_address_changes_are_refused() {
         let port = Candidate { name: "eth0", port_of: Some(("bond0", "bond")), ..Candidate::default() };
-        assert!(unfit(&port, &[], Leases::Refuse).unwrap().ends_with("set --gateway-interface to bond0"));
+        for (role, advice) in [
+            (Role::Gateway, "set --gateway-interface to bond0"),
+            (Role::Second, "set --exgw-interface to bond0"),
+        ] {
+            assert!(unfit(role, &port, &[], Leases::Refuse).unwrap().ends_with(advice));
+        }
         let of_ovs = Candidate { port_of: Some(("ovs-system", "openvswitch")), ..port };
-        assert_eq!(unfit(&of_ovs, &[], Leases::Refuse), None);
+        assert_eq!(unfit(Role::Gateway, &of_ovs, &[], Leases::Refuse), None);
         let bond = |policy| Candidate {
             name: "bond0",
             kind: Some("bond"),
             fail_over_mac: Some(policy),
             ..Candidate::default()
         };
-        assert_eq!(unfit(&bond("none 0"), &[], Leases::Refuse), None);
-        assert!(unfit(&bond("active 1"), &[], Leases::Refuse).unwrap().contains("fail_over_mac=active 1"));
+        assert_eq!(unfit(Role::Gateway, &bond("none 0"), &[], Leases::Refuse), None);
+        assert!(
+            unfit(Role::Gateway, &bond("active 1"), &[], Leases::Refuse)
+                .unwrap()
+                .contains("fail_over_mac=active 1")
+        );
         let vlan = Candidate { name: "eth0.5", kind: Some("vlan"), ..Candidate::default() };
-        assert_eq!(unfit(&vlan, &[], Leases::Refuse), None);
+        assert_eq!(unfit(Role::Gateway, &vlan, &[], Leases::Refuse), None);
         let ipvlan = Candidate { name: "ipvl0", kind: Some("ipvlan"), ..Candidate::default() };
-        assert!(unfit(&ipvlan, &[], Leases::Refuse).is_some());
+        assert!(unfit(Role::Gateway, &ipvlan, &[], Leases::Refuse).is_some());
     }
 
     #[test]

@@ -194,14 +194,14 @@ impl Store {
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e).with_context(|| format!("read the gateway journal {}", path.display())),
+            Err(e) => return Err(e).with_context(|| format!("read the journal {}", path.display())),
         };
         let journal: Journal = serde_json::from_str(&text).with_context(|| {
-            format!("cannot parse the gateway journal {}; move it away to start over", path.display())
+            format!("cannot parse the journal {}; move it away to start over", path.display())
         })?;
         anyhow::ensure!(
             journal.version == VERSION,
-            "the gateway journal {} has version {}, but this agent supports {VERSION}",
+            "the journal {} has version {}, but this agent supports {VERSION}",
             path.display(),
             journal.version
         );
@@ -220,7 +220,7 @@ impl Store {
         serde_json::to_vec_pretty(journal)
             .map_err(io::Error::from)
             .and_then(|text| write_whole(&path, &text))
-            .with_context(|| format!("write the gateway journal {}", path.display()))
+            .with_context(|| format!("write the journal {}", path.display()))
     }
 
     /// Removes the journal.
@@ -231,7 +231,7 @@ impl Store {
         let path = self.path();
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(e).with_context(|| format!("remove the gateway journal {}", path.display()))
+                Err(e).with_context(|| format!("remove the journal {}", path.display()))
             }
             _ => Ok(()),
         }

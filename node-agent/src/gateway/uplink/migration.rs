@@ -172,7 +172,7 @@ impl Migration {
     }
 
     /// Uplink and bridge for the interface the operator named, which may be either.
-    fn names(&self, interface: &str) -> anyhow::Result<(String, String)> {
+    pub(in crate::gateway) fn names(&self, interface: &str) -> anyhow::Result<(String, String)> {
         let Some(row) = self.ovs.bridge(interface) else {
             return Ok((interface.to_owned(), bridge_name(interface)));
         };
@@ -396,6 +396,9 @@ impl Migration {
     }
 
     async fn roll_back(&self, journal: &mut Journal, hook: Hook<'_>) -> anyhow::Result<()> {
+        if self.is_gone(journal).await? {
+            return self.forget(journal).await;
+        }
         if journal.adopted {
             self.give_back_adopted(journal).await?;
             return self.store.remove();
@@ -492,7 +495,7 @@ impl Migration {
 }
 
 /// The interface that is the bridge's port.
-fn port_name(journal: &Journal) -> String {
+pub(super) fn port_name(journal: &Journal) -> String {
     if journal.interposed { attach::shim_ovs_end(&journal.uplink) } else { journal.uplink.clone() }
 }
 

@@ -2,8 +2,11 @@
 
 use anyhow::Context as _;
 
-use super::migration::Migration;
+use super::journal::Journal;
+use super::migration::{Migration, port_name};
+use crate::attach;
 use crate::bpf::Mode;
+use crate::gateway::bridge;
 
 /// An uplink of the node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,6 +24,14 @@ impl Role {
         match self {
             Self::Gateway => "gateway.json",
             Self::Second => "second-uplink.json",
+        }
+    }
+
+    /// Name of the file of its trial in the state directory.
+    pub(super) const fn trial(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway-trial.json",
+            Self::Second => "second-uplink-trial.json",
         }
     }
 
@@ -50,6 +61,27 @@ impl Role {
 }
 
 impl Migration {
+    /// Whether the journal is of a second uplink whose interface no longer exists. The node's first one may come back, and its addresses are
+    /// nowhere else.
+    pub(super) async fn is_gone(&self, journal: &Journal) -> anyhow::Result<bool> {
+        Ok(self.store.role() == Role::Second && self.netlink.find(&journal.uplink).await?.is_none())
+    }
+
+    /// Removes what was made for an interface that is gone, and the journal.
+    pub(super) async fn forget(&self, journal: &Journal) -> anyhow::Result<()> {
+        self.detach()?;
+        bridge::remove_port(&self.ovs, &journal.bridge, &port_name(journal)).await?;
+        if journal.created_bridge {
+            bridge::remove(&self.ovs, &journal.bridge).await?;
+        }
+        self.netlink.delete_if_exists(&attach::shim_agent_end(&journal.uplink)).await?;
+        tracing::warn!(
+            uplink = journal.uplink,
+            "the second uplink's interface is gone; its addresses and routes went with it"
+        );
+        self.store.remove()
+    }
+
     /// Attaches the programs to the uplink.
     pub(super) fn attach(&self, uplink: u32, mode: Mode) -> anyhow::Result<()> {
         let Some(programs) = &self.programs else { return Ok(()) };

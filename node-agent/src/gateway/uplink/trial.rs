@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::journal::{self, Phase, Store};
 use super::role::Role;
 
-/// Name of the file in the state directory.
-const FILE: &str = "gateway-trial.json";
-
 /// A trial under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
@@ -24,36 +21,32 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Whether the next migration would be a new one, and not the continuation of one that was completed in this boot. `second`: there is
-    /// a second uplink.
+    /// Whether the next migration of an uplink would be a new one, and not the continuation of one that was completed in this boot.
     ///
     /// # Errors
     /// The journal cannot be read.
-    pub fn would_begin(state: &Path, second: bool) -> anyhow::Result<bool> {
-        let begins = |role| -> anyhow::Result<bool> {
-            Ok(match Store::of(state, role).load()? {
-                Some(journal) => journal.phase != Phase::Done || !journal.is_of_this_boot()?,
-                None => true,
-            })
-        };
-        Ok(begins(Role::Gateway)? || (second && begins(Role::Second)?))
+    pub fn would_begin(state: &Path, role: Role) -> anyhow::Result<bool> {
+        Ok(match Store::of(state, role).load()? {
+            Some(journal) => journal.phase != Phase::Done || !journal.is_of_this_boot()?,
+            None => true,
+        })
     }
 
     /// Begins a trial.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn begin(state: &Path) -> anyhow::Result<Self> {
+    pub fn begin(state: &Path, role: Role) -> anyhow::Result<Self> {
         let trial = Self { boot: journal::boot_id()?, began: uptime()? };
-        let path = path(state);
+        let path = path(state, role);
         journal::write_whole(&path, &serde_json::to_vec(&trial)?)
             .with_context(|| format!("write {}", path.display()))?;
         Ok(trial)
     }
 
     /// The running trial. A file that cannot be read, or is from another boot, counts as none.
-    pub fn under_way(state: &Path) -> Option<Self> {
-        let text = std::fs::read(path(state)).ok()?;
+    pub fn under_way(state: &Path, role: Role) -> Option<Self> {
+        let text = std::fs::read(path(state, role)).ok()?;
         let trial: Self = serde_json::from_slice(&text).ok()?;
         (trial.boot == journal::boot_id().ok()?).then_some(trial)
     }
@@ -62,10 +55,10 @@ impl Trial {
     ///
     /// # Errors
     /// The file cannot be removed.
-    pub fn end(state: &Path) -> anyhow::Result<()> {
-        match std::fs::remove_file(path(state)) {
+    pub fn end(state: &Path, role: Role) -> anyhow::Result<()> {
+        match std::fs::remove_file(path(state, role)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("remove {}", path(state).display()))
+                Err(error).with_context(|| format!("remove {}", path(state, role).display()))
             }
             _ => Ok(()),
         }
@@ -85,8 +78,8 @@ fn left(began: u64, now: u64, patience: Duration) -> Duration {
     patience.saturating_sub(Duration::from_secs(now.saturating_sub(began))).max(patience / 4)
 }
 
-fn path(state: &Path) -> PathBuf {
-    state.join(FILE)
+fn path(state: &Path, role: Role) -> PathBuf {
+    state.join(role.trial())
 }
 
 fn uptime() -> anyhow::Result<u64> {
@@ -110,15 +103,15 @@ mod tests {
 
     #[test]
     fn it_is_under_way_until_it_ends_and_another_boot_s_is_none() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(Trial::would_begin(dir.path(), false).unwrap());
-        assert_eq!(Trial::under_way(dir.path()), None);
-        let trial = Trial::begin(dir.path()).unwrap();
-        assert_eq!(Trial::under_way(dir.path()), Some(trial.clone()));
+        let (dir, role) = (tempfile::tempdir().unwrap(), Role::Gateway);
+        assert!(Trial::would_begin(dir.path(), role).unwrap());
+        assert_eq!(Trial::under_way(dir.path(), role), None);
+        let trial = Trial::begin(dir.path(), role).unwrap();
+        assert_eq!(Trial::under_way(dir.path(), role), Some(trial.clone()));
         let other = Trial { boot: "another".to_owned(), ..trial };
-        std::fs::write(path(dir.path()), serde_json::to_vec(&other).unwrap()).unwrap();
-        assert_eq!(Trial::under_way(dir.path()), None);
-        Trial::end(dir.path()).unwrap();
-        Trial::end(dir.path()).unwrap();
+        std::fs::write(path(dir.path(), role), serde_json::to_vec(&other).unwrap()).unwrap();
+        assert_eq!(Trial::under_way(dir.path(), role), None);
+        Trial::end(dir.path(), role).unwrap();
+        Trial::end(dir.path(), role).unwrap();
     }
 }
