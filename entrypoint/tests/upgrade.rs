@@ -88,11 +88,11 @@ fn three_servers_that_are_replaced_one_after_the_other_get_the_newer_schema_and_
     }
     all_are_new(&servers, &version_of(&new));
     // The older image again: its programs read the newer schema, which stays.
-    for index in 0..3 {
-        assert_eq!(servers[index].end(), Some(0));
-        servers[index].schemas.clone_from(&old);
-        servers[index].run(SERVERS);
-        servers[index].wait_ready();
+    for server in &mut servers {
+        assert_eq!(server.end(), Some(0));
+        server.schemas.clone_from(&old);
+        server.run(SERVERS);
+        server.wait_ready();
     }
     assert!(servers.iter().all(|server| server.schema_version() == version_of(&new)));
     let list = servers[2].nbctl(&["ls-list"]).unwrap();

@@ -3,6 +3,7 @@
 
 pub mod convert;
 pub mod external_gateways;
+mod gated_pods;
 pub mod network;
 pub mod objects;
 pub mod peers;
@@ -199,7 +200,7 @@ impl Index {
         let old = self.namespaces.insert(name.clone(), namespace);
         let new = self.namespaces.get(&name);
         let is_relabelled = old.as_ref().map(|old| &old.labels) != new.map(|new| &new.labels);
-        let has_other_gateways = external_gateways::differ(old.as_ref(), new);
+        let has_other_gateways = gated_pods::differ(old.as_ref(), new);
         let mut dirty = Dirty::new();
         if is_relabelled {
             dirty.extend(self.namespace_changed(&name));
@@ -214,7 +215,7 @@ impl Index {
     pub fn delete_namespace(&mut self, name: &str) -> Dirty {
         let old = self.namespaces.remove(name);
         let mut dirty = self.namespace_changed(name);
-        if external_gateways::differ(old.as_ref(), None) {
+        if gated_pods::differ(old.as_ref(), None) {
             dirty.extend(self.gateways_changed(name));
         }
         dirty

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use tokio::sync::watch::Receiver;
 use tracing::warn;
 
+mod api_server;
 pub mod bridge;
 pub mod flow_writer;
 pub mod flows;

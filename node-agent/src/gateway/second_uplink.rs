@@ -206,7 +206,7 @@ impl SecondUplink {
         }
     }
 
-    /// Its addresses of the gateway's families, one of each.
+    /// Addresses of the bridge that are of the gateway's families, one of each.
     fn addresses(&self, gateway: &[FamilyGateway]) -> Vec<IpNet> {
         let families: Vec<Family> = gateway.iter().map(|family| Family::of_net(&family.address)).collect();
         one_of_each(&self.taken.addresses(), &families)

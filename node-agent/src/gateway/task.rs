@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::attach::Attach;
 use crate::config::Config;
+use crate::gateway::api_server::{PROBES, answers, until_answers};
 use crate::gateway::uplink::role::Role;
 use crate::gateway::uplink::trial::Trial;
 use crate::gateway::{self, Context, Status};
@@ -22,9 +23,6 @@ const SECOND: &str = "second-uplink";
 /// Retry delays in seconds; the last one repeats.
 const WAITS: [u64; 4] = [1, 2, 5, 10];
 
-/// Interval and timeout of requests that check the API server.
-const PROBES: Duration = Duration::from_secs(1);
-const ANSWER: Duration = Duration::from_secs(5);
 /// Longest delay before a failed uplink migration is retried.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -83,7 +81,7 @@ enum Ended {
     Parts,
     /// The API server could not be reached through the bridge, so the migration must be undone.
     GivenBack,
-    /// The same after the migration of the second uplink.
+    /// The API server could not be reached after the migration of the second uplink, which must be undone.
     SecondGivenBack,
 }
 
@@ -144,24 +142,6 @@ async fn second_failed(config: &Config, client: &kube::Client) -> anyhow::Result
             return Ok(());
         }
         tokio::time::sleep(PROBES).await;
-    }
-}
-
-async fn until_answers(client: &kube::Client) {
-    while !answers(client).await {
-        tokio::time::sleep(PROBES).await;
-    }
-}
-
-/// Whether the API server responds, with any status.
-pub(super) async fn answers(client: &kube::Client) -> bool {
-    match tokio::time::timeout(ANSWER, client.apiserver_version()).await {
-        Ok(Ok(_) | Err(kube::Error::Api(_))) => true,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "the API server does not respond");
-            false
-        }
-        Err(_elapsed) => false,
     }
 }
 

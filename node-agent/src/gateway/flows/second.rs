@@ -10,7 +10,7 @@ use super::{BASE_COOKIE, FlowSet, Inputs, Words};
 /// Inputs of the flow table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Second {
-    /// As for the gateway bridge, with addresses, MAC and ports of this one.
+    /// Inputs as for the gateway bridge, with addresses, MAC and ports of this one.
     pub inputs: Inputs,
     /// The node's addresses on the gateway bridge, which OVN gives as source to what pods send.
     pub node: Vec<IpAddr>,

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::Worker;
+use crate::gateway::api_server::answers;
 use crate::gateway::second_uplink::{self, SecondUplink};
-use crate::gateway::task::answers;
 use crate::gateway::uplink::migration::{Migration, Taken};
 use crate::gateway::uplink::role::Role;
 use crate::gateway::uplink::trial::Trial;

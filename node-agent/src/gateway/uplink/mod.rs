@@ -9,5 +9,6 @@ pub mod own;
 pub mod role;
 pub mod snapshot;
 pub mod trial;
+mod wiring;
 
 pub use find::{AUTO, find};
