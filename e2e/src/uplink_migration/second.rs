@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::world::{NODE_PORT, OUTSIDE_PORT, SOON, World};
 use crate::expect::Expect;
 use crate::objects::Objects;
-use testbed::cluster::config::{OUTSIDE_IP, OUTSIDE_IP_6, node_ip};
+use testbed::cluster::config::{CENTRAL_IP, OUTSIDE_IP, OUTSIDE_IP_6, node_ip};
 use testbed::cluster::start_agent_with;
 use testbed::exec;
 use testbed::pod;
@@ -42,7 +42,7 @@ const CONNECTIONS: u32 = 100;
 pub(super) fn run(world: &World<'_>) -> Result<String> {
     let outcome = refused(world).and_then(|()| scene(world));
     agent(world, &[])?;
-    let given_back = given_back(world);
+    let given_back = given_back(world).and_then(|()| trial(world));
     world.bed.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])?;
     let lost = lost(world);
     outcome?;
@@ -239,6 +239,42 @@ fn unnoted(world: &World<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The API server is beyond the second uplink, and cannot be reached any more once the bridge has taken its place.
+fn trial(world: &World<'_>) -> Result<()> {
+    world.ip(NODE, &format!("route add {CENTRAL_IP}/32 via {GATEWAY} dev {WIRE}"))?;
+    exec::output(world.bed.host(EXT).network_command("sysctl")?.arg("net.ipv4.ip_forward=1"))?;
+    let hidden = "type nat hook postrouting priority 100; ip saddr 172.19.0.0/24 masquerade";
+    world.nft(EXT, &format!("table ip hidden {{ chain c {{ {hidden}; }}; }}"))?;
+    let dropped = format!("type filter hook output priority 0; oifname {BRIDGE} tcp dport 6443 drop");
+    world.nft(NODE, &format!("table inet away {{ chain c {{ {dropped}; }}; }}"))?;
+    agent(world, &[FLAG, "--api-patience-ms=6000"])?;
+    let outcome = world
+        .eventually("the bridge takes the second uplink's place", || has_address(world, BRIDGE))
+        .and_then(|()| world.eventually("the second uplink is given back", || has_address(world, WIRE)))
+        .and_then(|()| {
+            world.eventually("the agent tells of it", || {
+                let told = world.bed.agent(NODE).page("/status")?;
+                ensure!(told.contains("second uplink: the API server answered before"), "{told}");
+                Ok(())
+            })
+        });
+    world.nft(NODE, "delete table inet away")?;
+    world.ip(NODE, &format!("route del {CENTRAL_IP}/32"))?;
+    outcome?;
+    // The first one is not concerned.
+    world.bed.wait_node_ready(NODE)?;
+    world.reaches_outside("a", node_ip(1))?;
+    nothing_left(world)
+}
+
+/// The node has its IPv4 address of the second uplink on this interface alone.
+fn has_address(world: &World<'_>, interface: &str) -> Result<()> {
+    let there = world.ip(NODE, "-4 -o address show")?;
+    let there: Vec<&str> = there.lines().filter(|line| line.contains(" 172.19.0.")).collect();
+    ensure!(there.len() == 1 && there[0].contains(&format!(" {interface} ")), "{there:?}");
+    Ok(())
+}
+
 /// An interface that is gone while it is the second uplink leaves nothing behind once the flag is gone too.
 fn lost(world: &World<'_>) -> Result<()> {
     agent(world, &[FLAG])?;
@@ -251,9 +287,9 @@ fn lost(world: &World<'_>) -> Result<()> {
 /// The interface has its addresses again, and the cluster knows of no second uplink.
 fn given_back(world: &World<'_>) -> Result<()> {
     nothing_left(world)?;
-    let there = world.ip(NODE, &format!("-o address show dev {WIRE}"))?;
-    ensure!(there.contains("172.19.0.") && there.contains(OWN_6), "{there}");
-    Ok(())
+    let six = world.ip(NODE, &format!("-6 -o address show dev {WIRE}"))?;
+    ensure!(six.contains(OWN_6), "{six}");
+    has_address(world, WIRE)
 }
 
 fn nothing_left(world: &World<'_>) -> Result<()> {
