@@ -92,6 +92,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// A log in which something may be said this late.
+    pub(crate) fn within(self, soon: Duration) -> Self {
+        Self { soon, ..self }
+    }
+
     /// Waits for a line with all of these; returns it shortened and without colours.
     pub(crate) fn tells(&self, words: &[&dyn fmt::Display]) -> Result<String> {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();

@@ -110,7 +110,8 @@ fn while_the_controller_is_away(world: &mut World<'_>) -> Result<()> {
     central.kill("controller")?;
     world.annotate("node/n2", "node-subnets", Some("ten"))?;
     world.annotate("pod/good-1", "pod-networks", Some("[]"))?;
-    let log = world.log("central", "controller");
+    // The new controller leads once the lease of the killed one has run out, after 15 s.
+    let log = world.log("central", "controller").within(HEAL);
     central.restart("controller")?;
     world.check("ready after a start with malformed annotations", |world| {
         world.eventually(HEAL, || world.controller("/readyz").map(drop))
