@@ -136,7 +136,9 @@ async fn judged(trial: &Trial, role: Role, config: &Config, client: &kube::Clien
 /// Returns `Ok` when the trial of a second uplink has failed, which may begin at any time. Never returns otherwise.
 async fn second_failed(config: &Config, client: &kube::Client) -> anyhow::Result<()> {
     loop {
+        // Until the migration is done, answers still come by the interface itself.
         if let Some(trial) = Trial::under_way(&config.state_dir, Role::Second)
+            && !Trial::would_begin(&config.state_dir, Role::Second)?
             && !judged(&trial, Role::Second, config, client).await?
         {
             return Ok(());
