@@ -225,41 +225,16 @@ fn mac_bindings(node: &Node, config: &Config, items: &mut Vec<Item>) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::config::Features;
+    use crate::plan::fixture;
 
     #[test]
     fn source_nat_of_the_nodes_own_connections_gives_way_to_load_balancing_in_both_families() {
-        let config = Config {
-            cluster_subnets: vec![
-                "10.244.0.0/16/24".parse().unwrap(),
-                "fd00:10:244::/48/64".parse().unwrap(),
-            ],
-            service_cidrs: Vec::new(),
-            join_subnets: vec!["100.64.0.0/16".parse().unwrap(), "fd98::/64".parse().unwrap()],
-            masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
-            mtu: 1400,
-            host_network_namespace: None,
-            default_network: true,
-            features: Features::ALL,
-        };
+        let config = fixture::config();
         let gateway = serde_json::json!({"mode": "shared", "bridge-id": "b", "interface-id": "b_n",
             "mac-address": "02:42:ac:12:00:02", "ip-addresses": ["172.18.0.2/16", "fd00:172:18::2/64"], "next-hops": [],
             "node-port-enable": "true", "vlan-id": "0"});
-        let node = Node {
-            name: "n1".to_owned(),
-            id: 2,
-            subnets: vec!["10.244.0.0/24".parse().unwrap()],
-            addresses: Vec::new(),
-            chassis: Some("c".to_owned()),
-            gateway: Some(serde_json::from_value(gateway).unwrap()),
-            gateway_unknown: false,
-            host_cidrs: Vec::new(),
-            userspace_tso: false,
-            labels: BTreeMap::new(),
-        };
+        let node = fixture::node(gateway);
         let mut made = Vec::new();
         items(&node, &config, &mut made);
         let nats: Vec<&str> = made

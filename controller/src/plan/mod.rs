@@ -4,6 +4,8 @@
 pub mod cluster;
 pub mod columns;
 pub mod external_gateways;
+#[cfg(test)]
+mod fixture;
 pub mod gateway;
 pub mod host_port;
 pub mod key;

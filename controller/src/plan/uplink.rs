@@ -114,6 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::plan::fixture;
 
     fn node(second: bool) -> Node {
         let mut gateway = json!({"mode": "shared", "bridge-id": "b", "interface-id": "b_n1",
@@ -124,18 +125,7 @@ mod tests {
             gateway["exgw-mac-address"] = "02:42:ac:13:00:02".into();
             gateway["exgw-ip-addresses"] = json!(["172.19.0.2/16", "fd00:19::2/64"]);
         }
-        Node {
-            name: "n1".to_owned(),
-            id: 2,
-            subnets: vec!["10.244.0.0/24".parse().unwrap()],
-            addresses: Vec::new(),
-            chassis: Some("c".to_owned()),
-            gateway: Some(serde_json::from_value(gateway).unwrap()),
-            gateway_unknown: false,
-            host_cidrs: Vec::new(),
-            userspace_tso: false,
-            labels: BTreeMap::new(),
-        }
+        fixture::node(gateway)
     }
 
     fn planned(uplink: &Uplink<'_>) -> BTreeMap<String, DesiredRow> {

@@ -259,8 +259,11 @@ fn trial(world: &World<'_>) -> Result<()> {
             })
         });
     world.nft(NODE, "delete table inet away")?;
+    world.nft(EXT, "delete table ip hidden")?;
     world.ip(NODE, &format!("route del {CENTRAL_IP}/32"))?;
     outcome?;
+    let counted = world.bed.agent(NODE).metrics()?.sum("slipstream_node_gateway_given_back_total", &[])?;
+    ensure!(counted == 1, "{counted} times were counted");
     // The first one is not concerned.
     world.bed.wait_node_ready(NODE)?;
     world.reaches_outside("a", node_ip(1))?;

@@ -135,14 +135,7 @@ impl Programs {
         })?;
         let dir = self.pins.uplink();
         let wanted = hooks(Kind::Uplink, uplink, mode);
-        for hook in &wanted {
-            links::ensure(&mut self.ebpf, &dir, *hook, self.uplink_via)?;
-        }
-        for place in pins::places(&dir)? {
-            if !wanted.iter().any(|hook| hook.place == place) {
-                links::remove(&dir, place)?;
-            }
-        }
+        links::ensure_only(&mut self.ebpf, &dir, &wanted, self.uplink_via)?;
         if let Some((ifindex, old)) = before {
             for stale in interfaces(ifindex, old).difference(&interfaces(uplink, mode)) {
                 self.clear_entry(*stale)?;

@@ -42,14 +42,7 @@ impl Programs {
         let dir = self.pins.second_uplink();
         pins::create_dir(&dir)?;
         let wanted = hooks(Kind::Pod, ifindex, mode);
-        for hook in &wanted {
-            links::ensure(&mut self.ebpf, &dir, *hook, self.uplink_via)?;
-        }
-        for place in pins::places(&dir)? {
-            if !wanted.iter().any(|hook| hook.place == place) {
-                links::remove(&dir, place)?;
-            }
-        }
+        links::ensure_only(&mut self.ebpf, &dir, &wanted, self.uplink_via)?;
         if let Some(before) = before {
             for stale in interfaces(before.ifindex, before.mode).difference(&interfaces(ifindex, mode)) {
                 self.clear_entry(*stale)?;

@@ -210,6 +210,11 @@ pub async fn wait_for_port(ovs: &Ovs, name: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Number of a port of this name, as text; `None` until OVS has assigned it.
+pub fn port_number(ovs: &Ovs, name: &str) -> Option<String> {
+    ovs.interface(name).and_then(|row| openflow_port(&row)).map(|number| number.to_string())
+}
+
 /// OpenFlow port number of an interface, once assigned.
 pub fn openflow_port(row: &Interface) -> Option<i64> {
     row.ofport.filter(|port| *port > 0)

@@ -10,10 +10,10 @@ use ipnet::IpNet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::bridge::openflow_port;
+use super::bridge::port_number;
 use super::flow_writer::FlowWriter;
 use super::flows::{self, FamilyInputs, second::Second};
-use super::uplink::follow::{Follower, Verdict};
+use super::uplink::follow::Follower;
 use super::uplink::journal::Store;
 use super::uplink::migration::{Migration, Taken};
 use super::uplink::role::Role;
@@ -173,28 +173,7 @@ impl SecondUplink {
 
     /// Records or restores the bridge's addresses and routes. Returns when to look again, if it must be looked again.
     pub(super) async fn follow(&mut self, metrics: &Metrics) -> anyhow::Result<Option<Instant>> {
-        let Self { migration, taken, follower, .. } = self;
-        for _ in 0..migration.take_strays(taken).await? {
-            metrics.gateway_restored("uplink");
-        }
-        let Some(seen) = migration.observe(&taken.journal).await? else { return Ok(None) };
-        match follower.judge(&taken.journal, &seen, Instant::now()) {
-            Verdict::Same => {}
-            Verdict::Wait(at) => return Ok(Some(at)),
-            Verdict::Record => migration.record(&mut taken.journal, seen)?,
-            Verdict::Restore => {
-                let changed = migration.restore_bridge(taken).await?;
-                follower.restored();
-                if changed {
-                    metrics.gateway_restored("bridge");
-                    info!(
-                        bridge = taken.bridge,
-                        "bridge of the second uplink was recreated or down; addresses and routes restored"
-                    );
-                }
-            }
-        }
-        Ok(None)
+        self.migration.keep_in_line(&mut self.taken, &mut self.follower, metrics).await
     }
 
     /// What the cluster is told of it.
@@ -218,12 +197,9 @@ impl SecondUplink {
         context: &Context,
         first: &flows::Inputs,
     ) -> anyhow::Result<()> {
-        let number = |name: &str| {
-            context.ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string())
-        };
         let port = &self.taken.port;
-        let uplink =
-            number(port).with_context(|| format!("OVS has not assigned a port number to {port} yet"))?;
+        let uplink = port_number(&context.ovs, port)
+            .with_context(|| format!("OVS has not assigned a port number to {port} yet"))?;
         let node: Vec<IpAddr> = first.families.iter().map(|family| family.node.addr()).collect();
         let family = |family: &FamilyInputs| {
             let own = |net: &IpNet| Family::of_net(net) == Family::of_net(&family.node);
@@ -232,7 +208,7 @@ impl SecondUplink {
         };
         let inputs = flows::Inputs {
             uplink,
-            patch: number(&self.patch),
+            patch: port_number(&context.ovs, &self.patch),
             mac: self.taken.journal.found.mac,
             families: first.families.iter().filter_map(family).collect(),
             ..first.clone()
@@ -275,17 +251,9 @@ mod tests {
 
     #[test]
     fn interfaces_whose_names_are_cut_to_the_same_are_not_both_uplinks() {
-        let found = Found {
-            mac: "02:42:ac:12:00:02".parse().unwrap(),
-            mtu: 1500,
-            promiscuous: false,
-            group: 0,
-            addresses: Vec::new(),
-            routes: Vec::new(),
-        };
         let first = |uplink: &str| {
             let bridge = bridge_name(uplink);
-            let journal = Journal::new(uplink, &bridge, false, found.clone()).unwrap();
+            let journal = Journal::new(uplink, &bridge, false, Found::for_test()).unwrap();
             Taken { port: uplink.to_owned(), uplink: uplink.to_owned(), bridge, journal }
         };
         let in_use = |name: &str, of: &str| in_use(name, &bridge_name(name), &first(of));

@@ -64,6 +64,7 @@ pub(crate) async fn keep(
             }
             Ok(Ended::SecondGivenBack) => {
                 context = without_second(&context);
+                node.metrics.gateway_given_back();
                 node.health.warning(SECOND, Some(given_back_second(&context)));
                 continue;
             }
@@ -156,12 +157,10 @@ fn without_second(context: &Context) -> Context {
 /// The message about a second uplink that is given back.
 fn given_back_second(context: &Context) -> String {
     let patience = context.config.api_patience();
-    let why = format!(
+    format!(
         "second uplink: the API server answered before its bridge took its place, and not for {patience:?} since; it is given back, and \
          tried again when the agent starts"
-    );
-    tracing::error!("{why}");
-    why
+    )
 }
 
 /// Undoes the uplink migration; returns the message to report.

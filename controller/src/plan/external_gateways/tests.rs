@@ -1,26 +1,12 @@
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use super::*;
 use crate::config::Features;
 use crate::index::{Namespace, convert};
+use crate::plan::fixture::{self, config};
 use crate::plan::plan;
 use crate::unit::Unit;
 use api::NamespacedName;
-
-fn config() -> Config {
-    Config {
-        cluster_subnets: vec!["10.244.0.0/16/24".parse().unwrap(), "fd00:10:244::/48/64".parse().unwrap()],
-        service_cidrs: Vec::new(),
-        join_subnets: vec!["100.64.0.0/16".parse().unwrap(), "fd98::/64".parse().unwrap()],
-        masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
-        mtu: 1400,
-        host_network_namespace: None,
-        default_network: true,
-        features: Features::ALL,
-    }
-}
 
 /// A node; `second`: the addresses of its second uplink.
 fn node(mode: &str, second: &[&str]) -> Node {
@@ -31,18 +17,7 @@ fn node(mode: &str, second: &[&str]) -> Node {
         gateway["exgw-mac-address"] = "02:42:ac:13:00:02".into();
         gateway["exgw-ip-addresses"] = json!(second);
     }
-    Node {
-        name: "n1".to_owned(),
-        id: 2,
-        subnets: vec!["10.244.0.0/24".parse().unwrap(), "fd00:10:244::/64".parse().unwrap()],
-        addresses: Vec::new(),
-        chassis: Some("c".to_owned()),
-        gateway: Some(serde_json::from_value(gateway).unwrap()),
-        gateway_unknown: false,
-        host_cidrs: Vec::new(),
-        userspace_tso: false,
-        labels: BTreeMap::new(),
-    }
+    fixture::node(gateway)
 }
 
 fn pod(name: &str, last: u8, host_network: bool) -> Pod {

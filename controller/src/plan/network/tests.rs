@@ -5,23 +5,10 @@ use api::{MacAddr, NamespacedName};
 use serde_json::json;
 
 use super::*;
-use crate::config::Features;
 use crate::index::convert;
+use crate::plan::fixture::{self, config};
 use crate::plan::{Member, plan};
 use crate::unit::Unit;
-
-fn config() -> Config {
-    Config {
-        cluster_subnets: vec!["10.244.0.0/16/24".parse().unwrap(), "fd00:10:244::/48/64".parse().unwrap()],
-        service_cidrs: Vec::new(),
-        join_subnets: vec!["100.64.0.0/16".parse().unwrap(), "fd98::/64".parse().unwrap()],
-        masquerade_subnets: vec!["169.254.169.0/29".parse().unwrap(), "fd69::/125".parse().unwrap()],
-        mtu: 1400,
-        host_network_namespace: None,
-        default_network: true,
-        features: Features::ALL,
-    }
-}
 
 fn node(name: &str, id: u32) -> Node {
     let gateway = json!({"mode": "shared", "bridge-id": "b", "interface-id": format!("b_{name}"),
@@ -31,13 +18,8 @@ fn node(name: &str, id: u32) -> Node {
         name: name.to_owned(),
         id,
         subnets: vec![format!("10.244.{id}.0/24").parse().unwrap()],
-        addresses: Vec::new(),
         chassis: Some(format!("chassis-{name}")),
-        gateway: Some(serde_json::from_value(gateway).unwrap()),
-        gateway_unknown: false,
-        host_cidrs: Vec::new(),
-        userspace_tso: false,
-        labels: BTreeMap::new(),
+        ..fixture::node(gateway)
     }
 }
 

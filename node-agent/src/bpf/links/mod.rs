@@ -122,6 +122,19 @@ pub(super) fn ensure(ebpf: &mut Ebpf, dir: &Path, hook: Hook, via: Via) -> Resul
     attached.or_else(|error| remove(dir, hook.place).and(Err(error)))
 }
 
+/// Creates the links that are not recorded in `dir`, as [`ensure`] does, and then removes all others that are.
+pub(super) fn ensure_only(ebpf: &mut Ebpf, dir: &Path, wanted: &[Hook], via: Via) -> Result<(), Error> {
+    for hook in wanted {
+        ensure(ebpf, dir, *hook, via)?;
+    }
+    for place in pins::places(dir)? {
+        if !wanted.iter().any(|hook| hook.place == place) {
+            remove(dir, place)?;
+        }
+    }
+    Ok(())
+}
+
 /// Gives a recorded link the loaded program. False if there is no such record, or the recorded link no longer exists.
 pub(super) fn adopt(ebpf: &mut Ebpf, dir: &Path, hook: Hook) -> Result<bool, Error> {
     let path = dir.join(hook.place.file_name());

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use tokio::time::Instant;
 use tracing::info;
 
-use super::super::uplink::follow::Verdict;
 use super::super::{reach, uplink};
 use super::Worker;
 use crate::bpf::NodePort;
@@ -19,26 +17,9 @@ impl Worker {
     pub(super) async fn bridge(&mut self) -> anyhow::Result<()> {
         let migration = self.gateway.migration();
         let taken = &mut self.gateway.taken;
-        for _ in 0..migration.take_strays(taken).await? {
-            self.gateway.context.metrics.gateway_restored("uplink");
-        }
-        if let Some(seen) = migration.observe(&taken.journal).await? {
-            match self.follower.judge(&taken.journal, &seen, Instant::now()) {
-                Verdict::Same => {}
-                Verdict::Wait(at) => self.look_again = Some(at),
-                Verdict::Record => migration.record(&mut taken.journal, seen)?,
-                Verdict::Restore => {
-                    let changed = migration.restore_bridge(taken).await?;
-                    self.follower.restored();
-                    if changed {
-                        self.gateway.context.metrics.gateway_restored("bridge");
-                        info!(
-                            bridge = taken.bridge,
-                            "gateway bridge interface was recreated or down; addresses and routes restored"
-                        );
-                    }
-                }
-            }
+        let metrics = &self.gateway.context.metrics;
+        if let Some(at) = migration.keep_in_line(taken, &mut self.follower, metrics).await? {
+            self.look_again = Some(at);
         }
         self.interfaces.clear();
         for name in [&self.names.bridge, &self.names.uplink, ManagementPort::NAME] {

@@ -8,7 +8,7 @@ use api::error::chain;
 use tracing::{info, warn};
 
 use super::Worker;
-use crate::gateway::bridge::openflow_port;
+use crate::gateway::bridge::port_number;
 use crate::gateway::flows::{self, FlowSet};
 use crate::gateway::services::NodeService;
 use crate::gateway::{FamilyGateway, host_ports, tunnels};
@@ -27,15 +27,13 @@ impl Worker {
     pub(super) fn flow_inputs(&self) -> anyhow::Result<flows::Inputs> {
         let gateway = &self.gateway;
         let ovs = &gateway.context.ovs;
-        let number =
-            |name: &str| ovs.interface(name).and_then(|row| openflow_port(&row)).map(|n| n.to_string());
-        let Some(uplink) = number(&self.names.port) else {
+        let Some(uplink) = port_number(ovs, &self.names.port) else {
             anyhow::bail!("OVS has not assigned a port number to {} yet", self.names.port);
         };
         Ok(flows::Inputs {
             mode: gateway.context.config.gateway_mode,
             uplink,
-            patch: number(&self.names.patch),
+            patch: port_number(ovs, &self.names.patch),
             mac: gateway.taken.journal.found.mac,
             families: gateway.reach.families.iter().map(FamilyGateway::flows).collect(),
             remote_nodes: self.view.remote_nodes(),

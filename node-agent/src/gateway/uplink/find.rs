@@ -261,15 +261,7 @@ mod tests {
 
     #[test]
     fn the_bridge_of_an_earlier_boot_stands_for_its_uplink() {
-        let found_there = Found {
-            mac: "02:42:ac:12:00:02".parse().unwrap(),
-            mtu: 1500,
-            promiscuous: false,
-            group: 0,
-            addresses: Vec::new(),
-            routes: Vec::new(),
-        };
-        let journal = Journal::new("ens3", "brens3", false, found_there).unwrap();
+        let journal = Journal::new("ens3", "brens3", false, Found::for_test()).unwrap();
         let name = |text: &str| Some(text.to_owned());
         assert_eq!(found(name("brens3"), Some(&journal)), name("ens3"));
         assert_eq!(found(name("eth1"), Some(&journal)), name("eth1"));

@@ -8,12 +8,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use api::addr::Family;
 use tokio::time::Instant;
+use tracing::info;
 
 use super::journal::Journal;
 use super::migration::{Migration, Taken};
 use super::observed::{Observed, is_alike, is_recorded};
 use super::own;
 use super::snapshot::SavedRoute;
+use crate::metrics::Metrics;
 
 /// Debounce time for changes, as an interface loses its addresses shortly before it disappears.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -88,6 +90,41 @@ impl Follower {
 }
 
 impl Migration {
+    /// Brings the bridge and its record in line: moves what others put on the uplink, and records or restores addresses and routes. Returns
+    /// when to look again, if a change has to settle.
+    ///
+    /// # Errors
+    /// The kernel cannot be read or rejects a change, or the journal cannot be written.
+    pub async fn keep_in_line(
+        &self,
+        taken: &mut Taken,
+        follower: &mut Follower,
+        metrics: &Metrics,
+    ) -> anyhow::Result<Option<Instant>> {
+        for _ in 0..self.take_strays(taken).await? {
+            metrics.gateway_restored("uplink");
+        }
+        let Some(seen) = self.observe(&taken.journal).await? else { return Ok(None) };
+        match follower.judge(&taken.journal, &seen, Instant::now()) {
+            Verdict::Same => {}
+            Verdict::Wait(at) => return Ok(Some(at)),
+            Verdict::Record => self.record(&mut taken.journal, seen)?,
+            Verdict::Restore => {
+                let changed = self.restore_bridge(taken).await?;
+                follower.restored();
+                if changed {
+                    metrics.gateway_restored("bridge");
+                    let what = self.store.role().bridge();
+                    info!(
+                        bridge = taken.bridge,
+                        "{what} was recreated or down; addresses and routes restored"
+                    );
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads the state of the bridge from the kernel; `None` while it does not exist or is being recreated.
     ///
     /// # Errors
@@ -165,14 +202,7 @@ mod tests {
     use crate::gateway::uplink::snapshot::SavedAddress;
 
     fn journal(addresses: &[&str]) -> Journal {
-        let found = Found {
-            mac: "02:42:ac:12:00:02".parse().unwrap(),
-            mtu: 1500,
-            promiscuous: false,
-            group: 0,
-            addresses: saved(addresses),
-            routes: Vec::new(),
-        };
+        let found = Found { addresses: saved(addresses), ..Found::for_test() };
         let mut journal = Journal::new("eth0", "breth0", false, found).unwrap();
         journal.bridge_index = Some(7);
         journal

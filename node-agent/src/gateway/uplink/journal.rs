@@ -75,6 +75,21 @@ pub struct Found {
     pub routes: Vec<SavedRoute>,
 }
 
+#[cfg(test)]
+impl Found {
+    /// An uplink without addresses and routes.
+    pub(in crate::gateway) fn for_test() -> Self {
+        Self {
+            mac: MacAddr([0x02, 0x42, 0xac, 0x12, 0, 2]),
+            mtu: 1500,
+            promiscuous: false,
+            group: 0,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+        }
+    }
+}
+
 /// The journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
@@ -246,15 +261,7 @@ mod tests {
     fn what_is_there_is_not_written_again_and_what_cannot_be_written_is_named_and_leaves_the_old() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
-        let found = Found {
-            mac: "02:42:ac:12:00:02".parse().unwrap(),
-            mtu: 1500,
-            promiscuous: false,
-            group: 0,
-            addresses: Vec::new(),
-            routes: Vec::new(),
-        };
-        let mut journal = Journal::new("eth0", "breth0", false, found).unwrap();
+        let mut journal = Journal::new("eth0", "breth0", false, Found::for_test()).unwrap();
         store.save(&journal).unwrap();
         // From now on no file can be created.
         std::fs::create_dir(dir.path().join("gateway.json.new")).unwrap();
